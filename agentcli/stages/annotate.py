@@ -1,16 +1,16 @@
-"""annotate: a teacher adds reasoning and its tag to given trajectories.
+"""annotate: a teacher adds reasoning, with its tag, to existing trajectories.
 
-This is `demos --annotate` (000 App. B.4). Annotated are the steps that could be
-imitated: valid, not masked. Their response becomes the tag, the teacher's sentence and
-the action as it was; sampled tokens are forgotten, an empty prompt is rendered, all
-else stays. A step for which no usable answer comes keeps its response and is masked, so
-that its trajectory serves the others; where none comes at all, that is an error. A
-trajectory for which the teacher could not be asked is left out, counted, and owed:
+This is `demos --annotate` (000 App. B.4). It annotates the steps that could be
+imitated: valid and not masked. The response becomes the tag, the teacher's sentence and
+the unchanged action; sampled tokens are removed, an empty prompt is rendered, and the
+rest stays. A step without a usable answer keeps its response and is masked, so that the
+other steps of its trajectory can still be used; if no step gets an answer, that is an
+error. A trajectory for which the teacher could not be asked is left out and counted;
 --resume asks again.
 
-The requests for a tree depend on the tree and the seed alone, and the trees come in the
-order of the input: an interrupted and an undisturbed annotation of a teacher that
-repeats itself leave the same bytes.
+The requests for a tree depend only on the tree and the seed, and the trees come in the
+order of the input: if the teacher is deterministic, an interrupted and an uninterrupted
+annotation give the same bytes.
 """
 
 import hashlib
@@ -44,20 +44,20 @@ from agentcli.stages.teacher import NOT_ANNOTATED, Teacher, imitable, without_to
 from agentcli.stages.trees import checked_trees
 
 INTERVAL = 5
-"""Steps of one row of the paper's Table 9."""
+"""Steps per row of the paper's Table 9."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotationPlan(StagePlan):
-    """An annotation that may begin."""
+    """An annotation that is ready to begin."""
 
     trees: Path
-    """The trees that are annotated."""
+    """The trees to annotate."""
     world: World
     model: str | None
 
     def counts(self) -> dict[str, int]:
-        """The trees to annotate."""
+        """The number of trees to annotate."""
         return {"trees": sum(1 for _ in given_trees(self.trees, self.world))}
 
 
@@ -68,10 +68,10 @@ def plan(
     *,
     model: str | None,
 ) -> AnnotationPlan:
-    """The trees of the run `source` with reasoning, into `out`.
+    """Plans to annotate the trees of the run `source` and write them to `out`.
 
     The teacher is the policy of settings.demos.policy. Raises what `check_teacher`
-    raises, UsageError for an unknown policy, and DataError where there are no trees.
+    raises, UsageError for an unknown policy, and DataError if there are no trees.
     """
     trees = RunDirectory(source).existing_trees()
     check_teacher(settings, source, out)
@@ -100,7 +100,7 @@ async def perform(plan: AnnotationPlan, session: Session) -> StageRecord:
     """Writes the annotated trees.
 
     Raises DataError for a file without trees and for trees of another world, and
-    AgentCliError when no trajectory could be annotated or no step got a usable answer.
+    AgentCliError if no trajectory could be annotated or no step got a usable answer.
     """
     source = plan.trees
     trees = plan.run.trees
@@ -145,7 +145,7 @@ async def perform(plan: AnnotationPlan, session: Session) -> StageRecord:
 
 
 def check_teacher(settings: Settings, source: Path, out: Path) -> None:
-    """Raises UsageError for a policy that reads no prompts, and for `out` in `source`."""
+    """Raises UsageError if the policy reads no prompts, or if `out` is in `source`."""
     teacher = settings.demos.policy
     if teacher in (*MODEL_FREE, "demonstrator"):
         raise UsageError(
@@ -167,7 +167,7 @@ class Annotated(NamedTuple):
 
     @property
     def success(self) -> None:
-        """None, since annotation leaves the trajectory as good as it was."""
+        """None: annotation does not change the outcome of a trajectory."""
         return None
 
 
@@ -177,14 +177,14 @@ async def _ask(
     keys: list[str],
     kept: Counter[str],
 ) -> tuple[str, str | None, dict[str, float]]:
-    """Writes the trees that are owed.
+    """Annotates the trees that are not done yet.
 
-    Returns the first problem and an unusable answer, where there are any, and where the
-    time went.
+    Returns the first problem and an unusable answer, if there are any, and the time
+    spent by part.
     """
     folder = folder_beside(plan.trees)
     settings = plan.settings
-    # A teacher steps no environment: these engines are never started.
+    # A teacher steps no environment, so these engines are never started.
     pool = EnginePool(settings.environment)
     problems: list[str] = []
     async with open_policy(settings, plan.world, pool, plan.model) as policy:
@@ -217,9 +217,9 @@ async def _ask(
 
 
 def _key(tree: Tree) -> str:
-    """A hash of what annotation leaves alone.
+    """A hash of everything that annotation does not change.
 
-    It says which tree of the input an annotated tree is.
+    It identifies the input tree of an annotated tree.
     """
     replace = msgspec.structs.replace
     steps = []
@@ -251,7 +251,7 @@ def _kept(
     source: Path,
     keys: list[str],
 ) -> Counter[str]:
-    """The trees that are annotated already. Raises DataError for others."""
+    """The trees that are already annotated. Raises DataError for other trees."""
     kept = Counter(map(_key, read_records(trees, Tree)))
     if kept - Counter(keys):
         raise DataError(
@@ -262,7 +262,7 @@ def _kept(
 
 
 def _owed(source: Path, kept: Counter[str]) -> Iterator[Tree]:
-    """The trees of the input that are not among `kept`, which is used up."""
+    """The input trees that are not in `kept`, which is consumed."""
     for tree in read_records(source, Tree):
         key = _key(tree)
         if kept[key]:
@@ -272,7 +272,7 @@ def _owed(source: Path, kept: Counter[str]) -> Iterator[Tree]:
 
 
 def _sort(trees: Path, keys: list[str]) -> None:
-    """Brings annotated trees into the order of `keys`, without a torn last line."""
+    """Sorts annotated trees in the order of `keys`, and drops a torn last line."""
     decoder = msgspec.json.Decoder(Tree)
     written = Counter[str]()
 
@@ -288,7 +288,7 @@ def _sort(trees: Path, keys: list[str]) -> None:
 
 
 def _numbered(keys: list[str]) -> Iterator[tuple[str, int]]:
-    """Tells equal keys apart: each with how often it has come."""
+    """Numbers equal keys: each key with its count so far."""
     times = Counter[str]()
     for key in keys:
         times[key] += 1
@@ -301,7 +301,7 @@ def _summary(
 ) -> tuple[dict[str, int], dict[str, Any]]:
     """Counts of trees and steps, and the share of <explore> (000 Table 9).
 
-    The share is of the annotated steps, by their place in the trajectory.
+    The share is over the annotated steps, by their position in the trajectory.
     """
     counts = {
         "trees": 0,

@@ -1,4 +1,4 @@
-"""What a loop carries from iteration to iteration: the policy, and its critic."""
+"""The models that a loop passes from iteration to iteration: policy and critic."""
 
 from typing import NamedTuple
 
@@ -9,17 +9,17 @@ from agentcli.stages.train import critic_of
 
 
 class StartingModels(NamedTuple):
-    """What an iteration starts from."""
+    """The models that an iteration starts from."""
 
     model: str
     critic: str | None
-    """None for an objective without one."""
+    """None if the objective has no critic."""
 
 
 def first_critic(settings: Settings, model: str) -> str | None:
     """The critic of the first iteration; None for an objective without one.
 
-    It is rollout.critic, or what a training of `model` takes.
+    It is rollout.critic, or the critic that a training of `model` starts from.
     """
     critic = critic_of(settings, model)
     if critic is not None and settings.rollout.critic is not None:
@@ -28,9 +28,9 @@ def first_critic(settings: Settings, model: str) -> str | None:
 
 
 def with_critic(settings: Settings, critic: str | None, iteration: int) -> Settings:
-    """Settings of an iteration whose training goes on with this critic.
+    """Settings of an iteration whose training continues this critic.
 
-    Their rollouts ask it, too, where the credit needs its values.
+    Its rollouts use the critic too, if the credit needs its values.
     """
     settings = with_changes(settings, rollout={"iteration": iteration})
     if critic is None:

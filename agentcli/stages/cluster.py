@@ -1,9 +1,9 @@
-"""The workers of a Ray cluster, as a command sees them.
+"""The workers of a Ray cluster, as seen by a command.
 
-Order, budget, files and resuming stay with the command: a worker gets a task and gives
-a tree. Ray starts a worker that died again; here its tasks are given out once more. A
-task that loses its worker for the second time is played alone next, so that it takes no
-other with it; when it loses that worker too, its tree is an errored leaf.
+The command itself handles order, budget, files and resuming: a worker gets a task and
+returns a tree. If a worker dies, Ray restarts it, and its tasks are assigned again. A
+task that has lost its worker twice is played alone next, so that it cannot take other
+tasks down with it. If it loses that worker too, its tree is an errored leaf.
 """
 
 import asyncio
@@ -33,16 +33,16 @@ from agentcli.stages.remote_worker import RemoteWorker
 from agentcli.stages.sampling import SamplingPlan
 
 TRIES = 3
-"""Workers that a task may lose before its tree is an errored leaf."""
+"""Number of workers that a task may lose; then its tree is an errored leaf."""
 START_SECONDS = 600.0
-"""How long the workers may take to find their places, and to load the model."""
+"""How long the workers may take to be scheduled and to load the model."""
 CLOSE_SECONDS = 10.0
-"""How long the workers may take to end their engines and models."""
+"""How long the workers may take to stop their engines and models."""
 FOR_EVER = -1
 
 
 class Seat:
-    """One worker, and how many of its places are taken."""
+    """One worker, and how many of its slots are taken."""
 
     def __init__(self, actor: Any, places: int) -> None:
         self.taken = 0
@@ -53,12 +53,12 @@ class Seat:
 
     @asynccontextmanager
     async def place(self, *, alone: bool) -> AsyncIterator[None]:
-        """Takes one place for the block, or all of them, so that no other task runs."""
+        """Takes one slot for the block, or with `alone` all of them."""
         count = self._places if alone else 1
         self.taken += count
         held = 0
         try:
-            # Two that want all places would wait for each other's.
+            # Two tasks that want all slots would wait for each other's.
             async with self._emptying:
                 while held < count:
                     await self._free.acquire()
@@ -70,14 +70,14 @@ class Seat:
                 self._free.release()
 
     async def grow(self, stage: bytes, job: Seedling) -> RemoteTree:
-        """A tree of the worker. Raises what was raised there, and RayActorError."""
+        """Grows a tree in the worker. Raises the worker's error, and RayActorError."""
         method = self._actor.grow
         answer = await _answer(method.remote(stage, msgspec.json.encode(job)))
         assert isinstance(answer, RemoteTree)
         return answer
 
     async def prepare(self, stage: bytes) -> RemoteReport:
-        """Waits until the worker is up, also after a death, and knows the stage."""
+        """Waits until the worker is up (again) and knows the stage."""
         from ray.exceptions import RayActorError
 
         method = self._actor.prepare.options(max_task_retries=FOR_EVER)
@@ -92,7 +92,7 @@ class Seat:
         return answer
 
     async def close(self) -> None:
-        """Ends the worker's engines and models."""
+        """Stops the worker's engines and models."""
         await self._actor.close.remote()
 
 
@@ -119,21 +119,21 @@ async def _answer(reference: Any) -> RemoteReport | RemoteTree:
 
 
 class Cluster:
-    """The workers of one command, over all its stages."""
+    """The workers of one command, shared by all its stages."""
 
     def __init__(self, seats: Sequence[Seat], progress: Progress) -> None:
         self._progress = progress
         self._up = list(seats)
         self._down: dict[Seat, asyncio.Task[None]] = {}
-        """Workers that ended, and what waits until they are up again."""
+        """Workers that died, and the tasks that wait until they are up again."""
         self._commits: dict[str, str] = {}
 
     @asynccontextmanager
     async def grower(self, plan: SamplingPlan) -> AsyncIterator[Grower]:
-        """A grower for one stage, after every worker was checked.
+        """A grower for one stage, after checking every worker.
 
-        Raises MissingError and DataError for a worker of another version or model, and
-        where the workers find no place.
+        Raises MissingError and DataError for a worker with another version or model,
+        and if the workers cannot be scheduled.
         """
         stage = msgspec.json.encode(remote_stage(plan))
         count = len(self._up)
@@ -150,16 +150,16 @@ class Cluster:
 
     @asynccontextmanager
     async def place(self, *, alone: bool) -> AsyncIterator[Seat]:
-        """A place at the worker with the fewest tasks, for the block only.
+        """Takes a slot at the worker with the fewest tasks, for the block only.
 
-        Waits until any is up. Raises what the last worker refused.
+        Waits until any worker is up. Raises the error of the last worker if all failed.
         """
         while True:
             while not self._up:
                 await self._any_up()
             seat = min(self._up, key=lambda seat: seat.taken)
             async with seat.place(alone=alone):
-                # It may have ended while this task waited.
+                # It may have died while this task waited.
                 if seat in self._up:
                     yield seat
                     return
@@ -171,16 +171,16 @@ class Cluster:
             task.result()
 
     def lost(self, seat: Seat, stage: bytes) -> None:
-        """Takes a worker that ended out, until Ray has started it again."""
+        """Takes a dead worker out of use until Ray has restarted it."""
         if seat not in self._up:
             return
         self._up.remove(seat)
-        # Ray itself writes what it knows of the reason.
+        # Ray itself prints what it knows about the cause.
         self._progress.note("a worker ended; its tasks are given out again")
         self._down[seat] = asyncio.create_task(self._revive(seat, stage))
 
     async def aclose(self) -> None:
-        """Ends what the workers run; Ray ends the workers."""
+        """Stops everything that the workers run; Ray ends the workers."""
         for task in self._down.values():
             task.cancel()
         closing = [seat.close() for seat in self._up]
@@ -194,7 +194,7 @@ class Cluster:
         try:
             await self._check(seat, stage)
         except AgentCliError as error:
-            # The others go on without it.
+            # The other workers continue without it.
             if len(self._down) > 1 or self._up:
                 self._progress.note(f"left out: {error}")
             raise
@@ -202,9 +202,10 @@ class Cluster:
         self._up.append(seat)
 
     async def _check(self, seat: Seat, stage: bytes) -> None:
-        """Waits for a worker.
+        """Waits for a worker to be ready.
 
-        Raises what it refuses, and DataError for other weights from the hub.
+        Raises the error that it reports, and DataError if the hub gave it other
+        weights.
         """
         report = await seat.prepare(stage)
         for model, commit in report.commits.items():
@@ -225,10 +226,10 @@ class RemoteGrower:
         self._stage = stage
         self._begun = time.perf_counter()
         self._latest: dict[str, RemoteTree] = {}
-        """The last tree of every worker; it says what the worker has spent."""
+        """The latest tree of every worker; it contains the worker's time so far."""
 
     async def grow(self, job: Seedling) -> TimedTree:
-        """Grows a tree; an errored leaf is the tree of a task that kills its workers."""
+        """Grows a tree: only an errored leaf if the task keeps killing its workers."""
         from ray.exceptions import RayActorError
 
         begun = time.perf_counter()
@@ -248,7 +249,7 @@ class RemoteGrower:
         return TimedTree(tree, seconds)
 
     def seconds(self) -> dict[str, float]:
-        """Wall time here; policy, environment and orchestration are all workers'."""
+        """Wall time here; policy, environment and orchestration time of all workers."""
         total: dict[str, float] = {}
         for grown in self._latest.values():
             for name, seconds in grown.spent.items():
@@ -257,7 +258,7 @@ class RemoteGrower:
 
     @property
     def retries(self) -> int:
-        """Engine calls that were made once more, in all workers."""
+        """Number of engine calls repeated, over all workers."""
         return sum(grown.retries for grown in self._latest.values())
 
 
@@ -267,8 +268,8 @@ async def open_cluster(
 ) -> AsyncIterator[Cluster]:
     """Starts the workers, for the block only.
 
-    Raises MissingError where Ray or the cluster is missing, UsageError for more workers
-    than the cluster can hold.
+    Raises MissingError if Ray or the cluster is missing, UsageError for more workers
+    than the cluster has room for.
     """
     wanted = settings.cluster
     progress.wait("starting Ray" if wanted.on == "ray" else f"joining {wanted.on}")
@@ -290,7 +291,7 @@ async def open_cluster(
 
 
 def _gpus(settings: Settings, ray: Any) -> float:
-    """The GPUs of a worker: one for a model that it loads, where there are any."""
+    """GPUs per worker: one if it loads a model and the cluster has GPUs."""
     gpus = settings.cluster.gpus
     if gpus is not None:
         return gpus
@@ -312,5 +313,5 @@ def _refuse_too_many(
 
 
 def _reason(error: Exception) -> str:
-    """What Ray says of a worker that ended, in one line."""
+    """Ray's explanation of why a worker died, in one line."""
     return " ".join(str(error).split())

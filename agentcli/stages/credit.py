@@ -1,6 +1,6 @@
-"""assign-credit: trees in, one line of credit per tree out.
+"""assign-credit: reads trees and writes one line of credit per tree.
 
-It is a pure step that knows no environment and no policy.
+It is a pure function of the trees; it uses no environment and no policy.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from agentcli.training.objectives import make_objective, options_of
 
 @dataclass(frozen=True, kw_only=True)
 class CreditPlan(StagePlan):
-    """Credit that may be assigned."""
+    """A credit assignment that is ready to begin."""
 
     trees: Path
     method: str
@@ -40,22 +40,23 @@ class CreditPlan(StagePlan):
     graph: bool
 
     def counts(self) -> dict[str, int]:
-        """The trees of the run."""
+        """The number of trees in the run."""
         return {"trees": count_trees(self.trees)}
 
 
 def plan(settings: Settings, run: Path, *, graph: bool = False) -> CreditPlan:
-    """Credit for the trees of `run`; with `graph` also the state graph of every tree.
+    """Plans credit for the trees of `run`; with `graph`, also their state graphs.
 
-    That is the graph whose values rewardflow took, or for another method would take
-    with its defaults; its actions have the method's advantages. Raises DataError without
-    trees, UsageError for settings the method does not have.
+    The graph is the one whose values rewardflow used, or for another method the one
+    that rewardflow would use by default; its actions have the method's advantages.
+    Raises DataError without trees, UsageError for settings that the method does not
+    have.
     """
     directory = RunDirectory(run)
     trees = directory.existing_trees()
     method, assign, switches = make(settings.credit)
     check_embedding_model(switches)
-    # The manifest names every switch, those left at their defaults too.
+    # The manifest records every setting, including defaults.
     credit = {"method": method, **msgspec.to_builtins(switches)}
     outputs = [directory.credit(method)]
     if graph:
@@ -77,7 +78,7 @@ def plan(settings: Settings, run: Path, *, graph: bool = False) -> CreditPlan:
 
 
 def perform(plan: CreditPlan, session: Session) -> StageRecord:
-    """Writes credit/<method>.jsonl beside the trees, and the graphs in graphs/.
+    """Writes credit/<method>.jsonl next to the trees, and the graphs into graphs/.
 
     Raises DataError for damaged trees.
     """
@@ -96,7 +97,7 @@ def perform(plan: CreditPlan, session: Session) -> StageRecord:
                 raise DataError(f"{trees}:{line}: {error}") from error
             writer.write(credit)
             progress.advance()
-        # Only now is the former output given up: every tree has its credit.
+        # Replace the earlier output only now, when every tree has its credit.
         session.start()
     progress.stop()
     for warning in statistics.warnings:
@@ -132,10 +133,10 @@ def _export(
 
 
 def credit_of(settings: Settings) -> str | None:
-    """The credit method of a loop's iterations; None where the objective reads no credit.
+    """The credit method of a loop's iterations; None if the objective reads no credit.
 
-    Raises UsageError for an unknown method or switch, and for a method that needs what
-    no rollout writes.
+    Raises UsageError for an unknown method or setting, and for a method that needs data
+    that rollouts do not write.
     """
     name, _, switches = make(settings.credit)
     if not make_objective(settings.train.objective).reads_credit:

@@ -1,12 +1,13 @@
 """demos: trajectories of an expert, or of any policy, for `sft` to learn from.
 
-Each is a tree with one leaf. The panel is walked in a seeded order, again and again
-until `demos.count` are written: more demonstrations than tasks means other trajectories
-of the same tasks. Habits and noise on purpose are in the `demos` settings; steps that
-must not be imitated carry `mask`.
+Each is a tree with one leaf. The panel is played in a seeded order, repeatedly, until
+`demos.count` are written: with more demonstrations than tasks, a task gets several
+trajectories. The `demos` settings define deliberate habits and noise; steps that must
+not be imitated have a `mask`.
 
-An episode that errored keeps its place in the file, so that the others are those of an
-undisturbed run. --resume plays it again, and drops it if it would not have been kept.
+An errored episode keeps its place in the file, so that the others are the same as in a
+run without errors. --resume plays it again, and drops it if it would not have been
+kept.
 """
 
 from collections.abc import AsyncGenerator
@@ -50,15 +51,15 @@ from agentcli.stages.walk import retried
 from agentcli.stages.workplace import open_grower
 
 PATIENCE = 20
-"""Episodes tried per demonstration kept before giving up."""
+"""The stage gives up after this many episodes per demonstration."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemosPlan(SamplingPlan):
-    """Demonstrations that may be played."""
+    """Demonstrations that are ready to be played."""
 
     def counts(self) -> dict[str, int]:
-        """The tasks of the panel, and the demonstrations wanted."""
+        """The number of tasks in the panel and of demonstrations wanted."""
         return {
             "tasks": len(self.panel.tasks),
             "demonstrations": self.settings.demos.count,
@@ -66,7 +67,7 @@ class DemosPlan(SamplingPlan):
 
 
 def plan(settings: Settings, out: Path, *, model: str | None) -> DemosPlan:
-    """`demos.count` trajectories into `out`. Raises what `check_sampling` raises."""
+    """Plans `demos.count` trajectories for `out`; raises what `check_sampling` does."""
     served = settings.demos.policy == "openai"
     name = settings.policy.model if served else model
     settings = with_changes(settings, policy={"kind": "demonstrator", "model": name})
@@ -104,8 +105,7 @@ def _form(rollout: RolloutSettings) -> dict[str, Any]:
 async def perform(plan: DemosPlan, session: Session) -> StageRecord:
     """Writes trees.jsonl and seconds.jsonl.
 
-    Raises AgentCliError when only successes are kept and the policy hardly ever
-    succeeds.
+    Raises AgentCliError if only successes are kept and the policy hardly ever succeeds.
     """
     run = plan.run
     total = plan.settings.demos.count
@@ -130,7 +130,8 @@ async def perform(plan: DemosPlan, session: Session) -> StageRecord:
                 sampled.add(grown.tree)
                 if not _is_kept(grown.tree, plan.settings):
                     return False
-                # A tree that is there has its seconds, whenever this is killed.
+                # The seconds are written first, so that a kill leaves no tree without
+                # them.
                 note(grown.seconds)
                 session.keep_pictures(grown.pictures)
                 write(grown.tree)
@@ -163,7 +164,7 @@ async def perform(plan: DemosPlan, session: Session) -> StageRecord:
 
 
 def _too_few(plan: DemosPlan, done: int, tried: int) -> AgentCliError:
-    """The error of a policy that hardly ever succeeds."""
+    """The error for a policy that hardly ever succeeds."""
     return AgentCliError(
         f"{plan.settings.demos.policy} succeeded in {done} of {tried} episodes; keep "
         "failures too with --set demos.keep=all, or choose another --policy"
@@ -171,7 +172,7 @@ def _too_few(plan: DemosPlan, done: int, tried: int) -> AgentCliError:
 
 
 async def _play_again(plan: DemosPlan, grower: Grower, session: Session) -> None:
-    """Plays the episodes that errored, and puts each that is kept in its place."""
+    """Plays the errored episodes again, and puts those that are kept in their place."""
     file = plan.run.trees
     jobs = []
     for tree in read_records(file, Tree):
@@ -193,7 +194,7 @@ async def _episodes(
     grower: Grower,
     tried: int,
 ) -> AsyncGenerator[TimedTree, None]:
-    """Plays lap after lap over the panel until patience ends.
+    """Plays the panel lap after lap until it has to give up.
 
     The first `tried` episodes were played before.
     """
@@ -203,8 +204,8 @@ async def _episodes(
         lap, place = divmod(tried, tasks)
         seed, order = _lap(plan, lap)
         jobs = [Seedling(task, seed) for task in order[place:]]
-        # A lap ends before the next begins: a task that was always in flight would
-        # never give up its engines.
+        # A lap ends before the next one begins: a task that was always in flight would
+        # never release its engines.
         lap_trees = grow(grower, jobs, plan.settings.rollout.concurrency)
         async with aclosing(lap_trees):
             async for grown in lap_trees:
@@ -215,13 +216,13 @@ async def _episodes(
 
 
 def _patience(plan: DemosPlan) -> int:
-    """The number of episodes after which a stage gives up."""
+    """The number of episodes after which the stage gives up."""
     tasks = len(plan.panel.tasks)
     return PATIENCE * (plan.settings.demos.count + tasks)
 
 
 def _lap(plan: DemosPlan, lap: int) -> tuple[int, list[Task]]:
-    """One lap's seed and its order of the tasks."""
+    """The seed of one lap, and its order of the tasks."""
     tasks = plan.panel.tasks
     seed = derive_seed(plan.seed, "demos", lap)
     return seed, iteration_tasks(tasks, len(tasks), 0, seed)
@@ -234,15 +235,15 @@ class DemosWritten(NamedTuple):
     success: float | None = None
     """Share of them that succeeded."""
     tried: int = 0
-    """Episodes up to the last one written."""
+    """Number of episodes played up to the last one written."""
     errored: int = 0
-    """Trees of episodes that errored."""
+    """Trees of errored episodes."""
 
 
 def _written(plan: DemosPlan) -> DemosWritten:
     """Reads an interrupted file.
 
-    Raises DataError where its last tree does not belong to this panel.
+    Raises DataError if its last tree does not belong to this panel.
     """
     path = plan.run.trees
     successes = []
@@ -265,7 +266,7 @@ def _written(plan: DemosPlan) -> DemosWritten:
 
 
 def _episodes_up_to(last: Tree, plan: DemosPlan) -> int | None:
-    """The episodes played up to `last`; None where it is not of this panel."""
+    """The number of episodes played up to `last`; None if it is not from this panel."""
     for lap in range(_patience(plan) + 1):
         seed, order = _lap(plan, lap)
         if seed != last.seed:
@@ -277,7 +278,7 @@ def _episodes_up_to(last: Tree, plan: DemosPlan) -> int | None:
 
 
 def _is_kept(tree: Tree, settings: Settings) -> bool:
-    """Whether an episode is written: nobody knows yet how an errored one ends."""
+    """Whether an episode is written. An errored one is: its outcome is still open."""
     if settings.demos.keep == "all":
         return True
     return tree.steps[-1].outcome in (Outcome.SUCCESS, Outcome.ERRORED)

@@ -1,4 +1,4 @@
-"""env serve: a server of a world, which `--env http://HOST:PORT` then plays."""
+"""env serve: a server of a world, for `--env http://HOST:PORT`."""
 
 import contextlib
 import os
@@ -17,12 +17,12 @@ from agentcli.requirements import remedy_for
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 FAREWELL_SECONDS = 2
-"""How long clients have to notice that the server ends."""
+"""Time for clients to notice that the server is stopping."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnvServerPlan:
-    """A server that may be started."""
+    """A server that is ready to start."""
 
     settings: EnvironmentSettings
     world: World
@@ -34,7 +34,7 @@ class EnvServerPlan:
     token: str | None
 
     def url(self, port: int) -> str:
-        """What `--env` takes."""
+        """The URL for `--env`."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{port}"
 
@@ -47,10 +47,10 @@ def plan(
     sessions: int,
     idle_seconds: float,
 ) -> EnvServerPlan:
-    """A server of the world that the settings name.
+    """Plans a server for the world in the settings.
 
-    Raises UsageError for an address that others reach where no token is set, and what
-    making the world and listing its tasks raises.
+    Raises UsageError for an address that others can reach if no token is set, and what
+    creating the world and listing its tasks raises.
     """
     token = os.environ.get(TOKEN_VARIABLE) or None
     if host not in LOOPBACK and token is None:
@@ -74,17 +74,17 @@ def plan(
 
 
 def perform(server: EnvServerPlan, ready: Callable[[str], None]) -> None:
-    """Serves until it is interrupted; `ready` is given the address.
+    """Serves until it is interrupted; `ready` gets the address.
 
-    Raises MissingError without a package that it needs, UsageError for an address that
-    cannot be listened on, and what the world's engines raise at their start.
+    Raises MissingError if a package that it needs is missing, UsageError if the address
+    cannot be used, and what the world's engines raise when they start.
     """
     try:
         import uvloop
         import websockets  # noqa: F401
     except ImportError as error:
         raise MissingError(f"env serve: {error}; {remedy_for('uvloop')}") from error
-    # This is how it is meant to end.
+    # Ctrl-C is the normal way to stop it.
     with contextlib.suppress(KeyboardInterrupt):
         uvloop.run(_serve(server, ready))
 
@@ -118,7 +118,7 @@ async def _serve(server: EnvServerPlan, ready: Callable[[str], None]) -> None:
 
 
 def _listening(server: EnvServerPlan) -> socket.socket:
-    """A socket at the address. Raises UsageError where there can be none."""
+    """A socket bound to the address. Raises UsageError if that is impossible."""
     is_six = ":" in server.host
     family = socket.AF_INET6 if is_six else socket.AF_INET
     try:

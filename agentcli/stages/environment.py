@@ -1,4 +1,4 @@
-"""env list | check | panel: the worlds there are, a trial of one, and its panels."""
+"""env list | check | panel: the available worlds, a test of one, and its panels."""
 
 import asyncio
 import random
@@ -19,50 +19,50 @@ from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.panels import panel_for
 
 FORKS = 3
-"""Times that `check` goes back to one state."""
+"""How often `check` returns to the same state."""
 BRANCHES = 8
-"""Most actions that `check` tries where it leaves the way."""
+"""Most other actions that `check` tries at a state."""
 
 
 class ListedSplit(msgspec.Struct):
-    """A split of a world."""
+    """One split of a world."""
 
     world: str
     split: str
     tasks: int
     meaning: str
-    """What its tasks test, in the world's words."""
+    """What its tasks test, as described by the world."""
 
 
 class CheckedTask(msgspec.Struct):
-    """One task as it was played, and the milliseconds that its engine took."""
+    """The result of playing one task, with engine times in milliseconds."""
 
     task: str
     kind: str
     steps: int = 0
     reward: float = 0.0
     open_ms: float | None = None
-    """Opening the task, median."""
+    """Median time to open the task."""
     step_ms: float | None = None
-    """A step, median."""
+    """Median time of a step."""
     fork_ms: float | None = None
-    """A step from a state that the engine had left, median."""
+    """Median time of a step from a state that the engine had left."""
     replayed_steps: int = 0
-    """Steps played again to go back to such states."""
+    """Number of steps replayed to return to such states."""
     memory_mb: float = 0.0
-    """MiB that the engine processes held at the end."""
+    """Memory of the engine processes at the end, in MiB."""
     problem: str | None = None
-    """None for a task that passed."""
+    """What is wrong; None for a task that passed."""
 
 
 def results(checked: Sequence[CheckedTask]) -> list[dict[str, Any]]:
-    """What came of each task, without what it cost."""
+    """The result of each task, without its costs."""
     names = ("task", "kind", "steps", "reward", "problem")
     return [{name: getattr(row, name) for name in names} for row in checked]
 
 
 def costs(checked: Sequence[CheckedTask]) -> dict[str, Any]:
-    """Medians over the tasks, all steps that were replayed, and the most memory."""
+    """Medians over the tasks, the total of replayed steps, and the largest memory."""
     shown: dict[str, Any] = {}
     for name in ("open_ms", "step_ms", "fork_ms"):
         times = [getattr(row, name) for row in checked]
@@ -92,9 +92,8 @@ def check(
 ) -> list[CheckedTask]:
     """Plays tasks spread over the panel.
 
-    Each must replay exactly and fork exactly, and where the world has an expert it must
-    win. Without an expert the actions are drawn at random from those that the world
-    shows.
+    Each task must replay and fork exactly; if the world has an expert, the expert must
+    win. Without an expert, actions are drawn at random from those that the world shows.
     """
     return asyncio.run(_check(settings.environment, tasks, progress))
 
@@ -126,11 +125,13 @@ async def _check(
 
 
 Choice = Callable[[Observation, int], str | None]
-"""The next action, by the last observation and the number of steps; None at the end."""
+"""Chooses the next action from the latest observation and the number of steps; None
+ends the episode.
+"""
 
 
 def planned(actions: list[str]) -> Choice:
-    """These actions, in order."""
+    """Plays these actions in order."""
 
     def choose(observation: Observation, steps: int) -> str | None:
         return actions[steps] if steps < len(actions) else None
@@ -139,7 +140,7 @@ def planned(actions: list[str]) -> Choice:
 
 
 def drawn(task: Task, max_steps: int) -> Choice:
-    """Actions drawn from those that the world shows, until there are none."""
+    """Draws from the actions that the world shows, until it shows none."""
     rng = random.Random(derive_seed("check", task.id))
 
     def choose(observation: Observation, steps: int) -> str | None:
@@ -152,7 +153,7 @@ def drawn(task: Task, max_steps: int) -> Choice:
 
 
 class Trial:
-    """One task that is played and forked, with a stopwatch in hand."""
+    """One task that is played and forked while time is measured."""
 
     def __init__(
         self, pool: EnginePool, card: Card, task: Task, max_steps: int
@@ -167,7 +168,7 @@ class Trial:
         self._forks: list[float] = []
 
     async def run(self, row: CheckedTask) -> None:
-        """Plays the task twice, forks it, and enters in `row` what came of it."""
+        """Plays the task twice, forks it, and records the result in `row`."""
         state = await self._start()
         choose = drawn(self._task, self._max_steps)
         if self._pool.solvable:
@@ -190,7 +191,7 @@ class Trial:
         await self._pool.release(self._task.id)
 
     def enter_costs(self, row: CheckedTask) -> None:
-        """Enters what opening, steps and forks took."""
+        """Records the costs of opening, steps and forks."""
         row.open_ms = _median(self._opens)
         row.step_ms = _median(self._steps)
         row.fork_ms = _median(self._forks)
@@ -216,7 +217,7 @@ class Trial:
     async def _play(
         self, state: State, choose: Choice
     ) -> tuple[list[State], list[str]]:
-        """The states from `state` on, and the actions."""
+        """Plays on from `state`; returns the states and the actions."""
         states = [state]
         actions: list[str] = []
         while (action := choose(state.observation, len(actions))) is not None:
@@ -226,12 +227,13 @@ class Trial:
         return states, actions
 
     async def _fork(self, states: Sequence[State], actions: list[str]) -> str | None:
-        """Goes back to some states and on to the end, as methods with forks do.
+        """Returns to some states and plays on to the end, as methods with forks do.
 
-        Gives the first step that came out otherwise.
+        Returns the first step with a different result.
         """
         for place in _places(actions):
-            # A replay begins anew: no other replay can have spoiled it.
+            # A replay starts from the beginning, so another replay cannot have spoiled
+            # it.
             for _ in range(FORKS if states[place].exact else 1):
                 state = states[place]
                 for step in range(place, len(actions)):
@@ -246,15 +248,16 @@ class Trial:
         return None
 
     async def _leave(self, states: Sequence[State], actions: list[str]) -> str | None:
-        """Takes other actions after a fork, and takes them again without one.
+        """Takes other actions after a fork, and again without a fork.
 
-        Gives the first that came out otherwise: the expert's own way may hide what a
-        copy has forgotten.
+        Returns the first one with a different result: on the expert's own path, a bug
+        in copying a state may not show.
         """
         rng = random.Random(derive_seed("leave", self._task.id))
         for place in _places(actions):
             shown = states[place].observation.actions
-            # A replay and a play from the start are the same thing.
+            # Without exact states, a fork is a replay, which is the same as playing
+            # from the start.
             most = BRANCHES if states[place].exact else 1
             for action in rng.sample(shown, min(most, len(shown))):
                 forked = await self._return(states[place], action)
@@ -273,20 +276,20 @@ def _median(times: Sequence[float]) -> float | None:
 
 
 def _places(actions: list[str]) -> list[int]:
-    """The steps at which a play is forked: the first, one in the middle, the last."""
+    """The steps at which an episode is forked: the first, a middle one, the last."""
     last = len(actions) - 1
     return sorted({0, last // 2, last})
 
 
 def _shortfall(card: Card, last: Observation, reward: float) -> str | None:
-    """The fault of the expert's episode; None when it is faultless."""
+    """What is wrong with the expert's episode; None if nothing is."""
     if last.end == "success" and card.best_reward in (None, reward):
         return None
     return f"the expert ended with reward {reward}, end {last.end}"
 
 
 def _difference(first: Sequence[State], second: Sequence[State]) -> str | None:
-    """The first step at which two plays of the same actions differ."""
+    """The first step at which two runs of the same actions differ."""
     for step, (one, two) in enumerate(zip(first, second, strict=True)):
         change = _change(one.observation, two.observation)
         if change is not None:

@@ -1,8 +1,8 @@
 """The disk, memory and time that --dry-run expects, and how they were estimated.
 
-Disk and memory follow from the number of parameters. Time, and the bytes of a tree, are
-those of the newest stage with the same settings beside the run; without one they are
-not known.
+Disk and memory are computed from the number of parameters. Time, and the size of a
+tree, come from the newest stage with the same settings in a neighbouring run; without
+one they are unknown.
 """
 
 import math
@@ -49,13 +49,13 @@ TRAIN_ROWS = "train.rows_per_microbatch"
 SFT_ROWS = "sft.samples_per_microbatch"
 SAMPLED_ROWS = "policy.batch_rows"
 LAYER = re.compile(r"\.\d+\.")
-"""The number of a layer in the name of its weights."""
+"""The layer number in the name of a weight."""
 
 
 def parameters_of(model: str | None, lora: LoraSettings) -> ModelSize | None:
-    """The parameters of a model, and those of them that are trained.
+    """The number of parameters of a model, and of those that are trained.
 
-    None where its files are not here, or cannot be read.
+    None if its files are not on this machine or cannot be read.
     """
     if model is None:
         return None
@@ -76,7 +76,7 @@ def parameters_of(model: str | None, lora: LoraSettings) -> ModelSize | None:
 
 
 def _units(sizes: Mapping[str, int]) -> tuple[int, int]:
-    """The parameters of the largest layer, and those in no layer."""
+    """The parameters of the largest layer, and those outside all layers."""
     layers = defaultdict[str, int](int)
     outside = 0
     for name, size in sizes.items():
@@ -91,7 +91,7 @@ def _units(sizes: Mapping[str, int]) -> tuple[int, int]:
 def weight_shapes(model: str) -> dict[str, list[int]] | None:
     """The shape of every weight by name, read from the headers of a directory's files.
 
-    Those of an adapter are its base's and its own. None where the files are not here.
+    For an adapter, includes its base model. None if the files are not on this machine.
     """
     from safetensors import safe_open
 
@@ -108,33 +108,33 @@ def weight_shapes(model: str) -> dict[str, list[int]] | None:
 
 
 def _is_adapted(name: str, shape: Sequence[int]) -> bool:
-    """Whether LoRA adapts a weight: a linear layer that is neither input nor output."""
+    """Whether LoRA adapts a weight: a linear layer, but not embedding or head."""
     return len(shape) == 2 and "embed" not in name and "lm_head" not in name
 
 
 def checkpoint_bytes(parameters: ModelSize) -> int:
-    """Weights and optimiser on disk; of an adapter only its own."""
+    """Weights and optimiser state on disk; for an adapter, only its own."""
     return (WEIGHT + MOMENTS) * parameters.trained
 
 
 class Expected(msgspec.Struct, kw_only=True):
-    """The estimate of a stage. None: not known."""
+    """The estimate of a stage. None: unknown."""
 
     disk_bytes: int | None = None
-    """Left on the disk when the stage has ended."""
+    """Left on disk when the stage has finished."""
     memory_bytes: int | None = None
     """The sum of `memory`."""
     memory: Bytes = {}
-    """By what it holds."""
+    """By purpose."""
     devices: int = 1
-    """Those that compute, each with this memory."""
+    """Number of devices that compute, each with this memory."""
     device_bytes: int | None = None
-    """The memory of one of them."""
+    """The memory of one device."""
     change: str = ""
-    """The setting to change where the device has less; "" where it has enough."""
+    """The setting to change if the device has less memory; "" if it has enough."""
     seconds: int | None = None
     basis: str
-    """How it was estimated."""
+    """How the estimate was made."""
 
 
 def _in_memory(
@@ -144,7 +144,7 @@ def _in_memory(
     devices: int = 1,
     sharing: str = "",
 ) -> dict[str, Any]:
-    """The fields of an Expected that speak of memory."""
+    """The memory fields of an Expected."""
     if parts is None:
         return {}
     return {
@@ -157,7 +157,7 @@ def _in_memory(
 
 
 def _sharing(section: str, settings: TrainSettings | SftSettings) -> str:
-    """The part of an advice that says how processes share a model."""
+    """The advice on sharing a model between processes."""
     if settings.sharding == "fsdp":
         return "share the model among more processes, "
     return f"share the model under torchrun with {section}.sharding=fsdp, "
@@ -198,7 +198,7 @@ def expected_of_training(
     trees: Path,
     critic: str | None,
 ) -> Expected:
-    """The estimate of one training on a file of trees, of a critic too where one is."""
+    """The estimate of one training on a trees file, including any critic."""
     parameters = parameters_of(model, settings.train.lora)
     pace = pace_of(settings, out, "train", "train")
     count = 0
@@ -242,7 +242,7 @@ def expected_of_training(
 def expected_of_imitation(
     settings: Settings, model: str, trees: Iterable[Path]
 ) -> Expected:
-    """The estimate of sft, which keeps no optimiser."""
+    """The estimate of sft, which stores no optimiser state."""
     parameters = parameters_of(model, settings.sft.lora)
     device = device_of(settings.policy)
     rows = settings.sft.samples_per_microbatch
@@ -277,7 +277,7 @@ def expected_of_imitation(
 
 
 def _held(settings: TrainSettings | SftSettings) -> str:
-    """The bytes of a parameter, in words."""
+    """The bytes per parameter, in words."""
     held = "16 bytes of memory for a trained parameter, 4 for another"
     if settings.sharding == "none":
         return held
@@ -294,7 +294,7 @@ def _steps(trees: Path) -> Iterator[Step]:
 def expected_of_loop(
     settings: Settings, out: Path, model: str, tasks: int, critic: str | None
 ) -> Expected:
-    """The estimate of a loop with `tasks` trees an iteration, of a critic too where one is."""
+    """The estimate of a loop with `tasks` trees per iteration, including any critic."""
     iterations = settings.run.iterations
     parameters = parameters_of(model, settings.train.lora)
     rollout = pace_of(settings, out, "rollout", *SAMPLED_BY)
@@ -333,7 +333,7 @@ def expected_of_loop(
 
 
 def _kept(settings: Settings) -> int:
-    """The most iterations whose weights are on the disk in the end."""
+    """The largest number of iterations whose weights remain on disk at the end."""
     run = settings.run
     if run.keep is None:
         return run.iterations
@@ -342,7 +342,7 @@ def _kept(settings: Settings) -> int:
 
 
 def _basis(parameters: ModelSize | None, pace: Pace | None, note: str) -> str:
-    """How an estimate came about, in a sentence."""
+    """How an estimate was made, in a sentence."""
     if parameters is None:
         size = "the model's files are not here, so its size is not known"
     else:

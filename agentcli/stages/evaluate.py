@@ -1,8 +1,8 @@
 """eval, pass-at-k, test-time-branch: a whole panel, every episode exactly once.
 
-All three sample trajectories and reduce them to episodes in evaluation/<label>.jsonl;
-the summary beside it (evaluation/<label>.json) holds rates with intervals, the panel's
-hash and the ledger.
+All three sample trajectories and reduce them to episodes in evaluation/<label>.jsonl.
+The summary next to it (evaluation/<label>.json) contains rates with intervals, the
+panel's hash and the ledger.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -43,16 +43,16 @@ from agentcli.stages.workplace import Workplace
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationPlan(WalkPlan):
-    """An evaluation that may begin."""
+    """An evaluation that is ready to begin."""
 
     command: str
     """eval, pass-at-k or test-time-branch."""
     k: int | None = None
-    """Attempts of pass@k."""
+    """The number of attempts k in pass@k."""
 
     @property
     def episodes(self) -> Path:
-        """The file of episodes; the summary lies beside it."""
+        """The file of episodes; the summary is next to it."""
         return self.outputs[0]
 
     @property
@@ -66,7 +66,7 @@ class EvaluationPlan(WalkPlan):
         return self.outputs[2]
 
     def counts(self) -> dict[str, int]:
-        """The tasks and their episodes."""
+        """The number of tasks and of their episodes."""
         tasks = len(self.panel.tasks)
         return {"tasks": tasks, "episodes": tasks * self.settings.rollout.leaves}
 
@@ -78,9 +78,9 @@ def plan_evaluation(
     model: str | None,
     world: World | None = None,
 ) -> EvaluationPlan:
-    """`evaluation.samples` episodes per task of `evaluation.split`.
+    """Plans `evaluation.samples` episodes per task of `evaluation.split`.
 
-    `world` is given where it is made already.
+    `world` is passed if it already exists.
     """
     method = settings.rollout.alone
     settings = _for_panel(settings, method, settings.evaluation.samples)
@@ -90,7 +90,7 @@ def plan_evaluation(
 def plan_pass_at_k(
     settings: Settings, out: Path, *, model: str | None
 ) -> EvaluationPlan:
-    """`evaluation.n` episodes per task, for pass@k with k up to `evaluation.k`.
+    """Plans `evaluation.n` episodes per task, for pass@k with k up to `evaluation.k`.
 
     000 appendix C.2. Raises UsageError unless 1 <= k <= n.
     """
@@ -107,7 +107,7 @@ def plan_pass_at_k(
 def plan_test_time_branch(
     settings: Settings, out: Path, *, model: str | None
 ) -> EvaluationPlan:
-    """`evaluation.samples` episodes per task, with a vote after every <explore>.
+    """Plans `evaluation.samples` episodes per task, with a vote after every <explore>.
 
     000 appendix C.5. Raises UsageError for a policy that answers with several actions.
     """
@@ -130,7 +130,7 @@ def _for_panel(
 ) -> Settings:
     """Settings whose rollout is the evaluation.
 
-    Without a label it is called by its split, after `prefix`.
+    Without a label, `prefix` and the name of the split are used.
     """
     settings = settle(settings)
     wanted = settings.evaluation
@@ -143,7 +143,7 @@ def _for_panel(
     rollout = msgspec.structs.replace(
         as_method(settings.rollout, method, **of_method),
         leaves=samples,
-        # The samples of an evaluation are independent draws of the policy.
+        # The samples of an evaluation are independent draws from the policy.
         distinct=0,
         iteration=None,
         budget=wanted.budget,
@@ -195,7 +195,7 @@ async def perform(
 ) -> EvaluationSummary:
     """Writes the episodes and their summary, and returns the summary.
 
-    Raises AgentCliError at last where too many episodes errored.
+    Raises AgentCliError at the end if too many episodes errored.
     """
     walked = await walk(
         plan,
@@ -218,7 +218,7 @@ async def perform(
 
 
 def overlaps(plan: EvaluationPlan) -> Iterator[str]:
-    """What a reader must know of the panel to understand the success on it."""
+    """Facts about the panel that a reader needs to interpret its success rate."""
     split = plan.settings.environment.split or ""
     yield from overlap.of_training(plan.panel, split, plan.world.card, plan.model)
     yield from overlap.of_panels(overlap.panels_of(plan.run.path))
@@ -247,7 +247,7 @@ def conclude(
 
 
 class EpisodeFile:
-    """evaluation/<label>.jsonl, and the trees kept beside it, as `walk` writes them."""
+    """evaluation/<label>.jsonl and its trees, in the form that `walk` needs."""
 
     def __init__(self, plan: EvaluationPlan) -> None:
         self.path = plan.episodes
@@ -258,7 +258,7 @@ class EpisodeFile:
         self._in_copies = plan.settings.rollout.numbered
 
     def complete(self) -> dict[str, FinishedTask]:
-        """Tasks that have all their samples, none errored, and the tree to be kept."""
+        """Tasks with all samples, none errored, and their tree if it is kept."""
         trees = self._tasks_with_tree()
         rows_by_task: dict[str, list[Episode]] = {}
         for row in read_records(self.path, Episode):
@@ -272,7 +272,7 @@ class EpisodeFile:
                 misses_tree = task in self._tasks and task not in trees
                 if self._is_kept(success) and misses_tree:
                     continue
-                # The first sample carries the ledger of its whole task.
+                # The first sample has the ledger of the whole task.
                 ledger = rows[0].ledger or Ledger()
                 kept[task] = FinishedTask(ledger, success)
         return kept
@@ -285,10 +285,10 @@ class EpisodeFile:
     def keep_only(self, tasks: Collection[str]) -> None:
         """Drops the episodes of other tasks and a torn last line.
 
-        Raises DataError for episodes in several copies that do not know their moves.
+        Raises DataError for episodes in several copies whose moves were not counted.
         """
         rows = [row for row in read_records(self.path, Episode) if row.task in tasks]
-        # The episodes to come count moves; these count responses.
+        # New episodes would count moves, but these count responses.
         if self._in_copies and any(row.moves is None for row in rows):
             raise DataError(
                 f"{self.path}: written by an agentcli that did not count moves; start "
@@ -310,9 +310,9 @@ class EpisodeFile:
 
     @contextmanager
     def appending(self, session: Session) -> Iterator[Callable[[TimedTree], None]]:
-        """A function that appends the episodes of a tree, and the tree where it is kept.
+        """A function that appends a tree's episodes, and the tree itself if it is kept.
 
-        The tree is written last: where there are trees there are episodes.
+        The tree is written last: if a tree exists, so do its episodes.
         """
         with (
             session.appending(self.path) as write,
@@ -329,7 +329,7 @@ class EpisodeFile:
             yield store
 
     def _is_kept(self, success: float) -> bool:
-        """Whether a tree is kept. success: share of its trajectories."""
+        """Whether a tree is kept; `success` is its share of successful leaves."""
         if self._keep == "failed":
             return success < 1
         return self._keep == "all"

@@ -1,11 +1,11 @@
-"""export: what a run holds, in the files that other tools read.
+"""export: the contents of a run, in files that other tools read.
 
-parquet has a row for every step (records/step_rows.py). messages and preferences are
-JSON Lines (records/chats.py), where a row is one response, asked as the policy was
-asked. model is the checkpoint as a plain model, an adapter merged into its base. card
-is the model card that `push` uploads with it.
+parquet has one row per step (records/step_rows.py). messages and preferences are JSON
+Lines (records/chats.py), one response per row, with the prompt that the policy got.
+model is the checkpoint as a plain model, with an adapter merged into its base. card is
+the model card that `push` uploads with it.
 
-Trees are streamed, and what is written appears under its name when it is whole.
+Trees are streamed, and a file appears under its name only when it is complete.
 """
 
 from collections import Counter
@@ -42,40 +42,40 @@ from agentcli.training.imitation.demonstrations import left_out
 from agentcli.training.preference.pairs import PairCounts, read_pairs
 
 ROWS_PER_GROUP = 1000
-"""Rows of a Parquet file that are held in memory."""
+"""Rows of a Parquet file that are kept in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportPlan:
-    """One file that may be written."""
+    """One file that is ready to be written."""
 
     run: Path
     form: str
     out: Path
     evaluation: str | None = None
-    """Label of the evaluation whose trees are taken; None: the run's own."""
+    """Label of the evaluation whose trees are used; None: the run's own trees."""
     credit: str | None = None
-    """Credit method whose advantages a table has; None: of the only one there is."""
+    """Credit method whose advantages a table contains; None: the only one there is."""
     everything: bool = False
-    """Whether messages hold failed trajectories too."""
+    """Whether messages include failed trajectories."""
     pairs: int = 8
-    """The most pairs of trajectories that preferences take from a tree."""
+    """Most pairs of trajectories that preferences take from one tree."""
     dtype: str = "float32"
-    """Type of the weights of a model."""
+    """Data type of a model's weights."""
 
     @property
     def streams(self) -> bool:
-        """Whether it reads trees, one after the other."""
+        """Whether it reads trees one at a time."""
         return self.form not in ("model", "card")
 
     @property
     def trees(self) -> Path:
-        """The trees that are read. Raises DataError."""
+        """The trees to read. Raises DataError."""
         return trees_file(self.run, self.evaluation)
 
     @property
     def credit_file(self) -> Path | None:
-        """The credit that is read; None without. Raises DataError."""
+        """The credit to read; None without credit. Raises DataError."""
         if self.evaluation is not None:
             return None
         if self.credit is None and len(credit_names(self.run)) != 1:
@@ -84,7 +84,7 @@ class ExportPlan:
 
     @property
     def checkpoint(self) -> Path:
-        """The model that the run trained. Raises DataError."""
+        """The checkpoint of the model that the run trained. Raises DataError."""
         checkpoint = RunDirectory(self.run).checkpoint
         if not checkpoint.is_dir():
             raise DataError(
@@ -95,12 +95,12 @@ class ExportPlan:
 
     @property
     def choices(self) -> dict[str, Any]:
-        """The form and the options that it reads, for --dry-run."""
+        """The form and the options that it uses, for --dry-run."""
         names = FORMS[self.form].options
         return {"to": self.form, **{name: getattr(self, name) for name in names}}
 
     def inputs(self) -> dict[str, Path | None]:
-        """What is read, by name. Raises DataError where it is not there."""
+        """What is read, by name. Raises DataError if it does not exist."""
         if self.form == "model":
             return {"model": self.checkpoint}
         if self.form == "card":
@@ -110,26 +110,26 @@ class ExportPlan:
         return {"trees": self.trees}
 
     def counts(self) -> dict[str, int]:
-        """How many trees there are. Raises DataError for damaged ones."""
+        """The number of trees. Raises DataError for damaged ones."""
         return {"trees": count_trees(self.trees)} if self.streams else {}
 
 
 class ExportForm(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of export."""
+    """One form of export."""
 
     file: str
-    """Its name in RUN/export."""
+    """The name of its file in RUN/export."""
     options: tuple[str, ...]
-    """The fields of the plan that it reads."""
+    """The fields of the plan that it uses."""
     write: Callable[[ExportPlan, Progress], dict[str, int]]
-    """Writes it and returns what was counted."""
+    """Writes the file and returns the counts."""
 
 
 def plan(run: Path, form: str | None, out: Path | None, **options: Any) -> ExportPlan:
-    """An export of `run`; `options` are fields of the plan, None where not typed.
+    """Plans an export of `run`; `options` are fields of the plan, None if not typed.
 
-    Raises UsageError for an unknown form, and for an option that it does not read;
-    DataError where there is nothing to read.
+    Raises UsageError for an unknown form, and for an option that the form does not use;
+    DataError if there is nothing to read.
     """
     if form is None:
         raise UsageError(f"name a form with --to: {', '.join(FORMS)}")
@@ -149,7 +149,7 @@ def plan(run: Path, form: str | None, out: Path | None, **options: Any) -> Expor
         raise UsageError("--credit has no effect here; evaluations have no credit")
     out = out or run / "export" / FORMS[form].file
     if form == "model" and out.is_dir() and not (out / "config.json").is_file():
-        # It would be replaced as a whole.
+        # The whole folder would be replaced.
         raise UsageError(f"{out} is a folder that holds no model; name a new one")
     export_plan = ExportPlan(run=run, form=form, out=out, **chosen)
     for source in export_plan.inputs().values():
@@ -159,9 +159,9 @@ def plan(run: Path, form: str | None, out: Path | None, **options: Any) -> Expor
 
 
 def perform(plan: ExportPlan, progress: Progress) -> dict[str, int]:
-    """Writes the file and returns what was counted.
+    """Writes the file and returns the counts.
 
-    Raises DataError for damaged inputs, and where nothing would be in the file.
+    Raises DataError for damaged inputs, and if the file would be empty.
     """
     if plan.streams:
         progress.start(Standing(f"export {plan.form}", None))
@@ -172,7 +172,7 @@ def perform(plan: ExportPlan, progress: Progress) -> dict[str, int]:
 
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
-    """The place of a file that becomes `out` at the end of the block, or vanishes."""
+    """A temporary path that becomes `out` at the end of the block, or is removed."""
     part = out.with_name(f".{out.name}.part")
     try:
         with writing(out):
@@ -270,7 +270,7 @@ def _messages(plan: ExportPlan, progress: Progress) -> dict[str, int]:
 
 
 def _images(plan: ExportPlan, step: Step) -> Images:
-    """The files of what the policy saw, as seen from the folder of the export."""
+    """The files of the pictures that the policy saw, relative to the export folder."""
     if not step.pictures:
         return msgspec.UNSET
     folder = Path(relpath(folder_beside(plan.trees), plan.out.parent))
@@ -278,7 +278,7 @@ def _images(plan: ExportPlan, step: Step) -> Images:
 
 
 def _solving_steps(tree: Tree) -> set[int]:
-    """The steps on the trajectories that succeeded."""
+    """The steps on successful trajectories."""
     solving: set[int] = set()
     # A parent comes before its children.
     for step in reversed(tree.steps):
@@ -361,4 +361,4 @@ FORMS = {
     "model": ExportForm(file="model", options=("dtype",), write=_model),
     "card": ExportForm(file="README.md", options=(), write=_card),
 }
-"""Every form that there is."""
+"""All export forms."""

@@ -1,6 +1,6 @@
-"""The further models of an exploration method, a judge for instance.
+"""The further models of an exploration method, for instance a judge.
 
-A plan checks them; they are opened beside the policy.
+A plan checks them; they are opened together with the policy.
 """
 
 from collections.abc import AsyncIterator
@@ -26,8 +26,8 @@ from agentcli.stages.threads import use_threads
 def check_further_models(settings: Settings) -> None:
     """Refuses models that could not be opened.
 
-    Raises UsageError for an unknown kind of policy, and for a model or a server that is
-    not named, and what `check_model` raises.
+    Raises UsageError for an unknown kind of policy and for a model or server without a
+    name, and what `check_model` raises.
     """
     for name, chosen in settings.rollout.further_models.items():
         kind = f"rollout.{name}.kind"
@@ -38,7 +38,7 @@ def check_further_models(settings: Settings) -> None:
                 f"{kind}: no policy {chosen.kind!r}; "
                 f"{nearest(chosen.kind, policy_names())}"
             )
-        # A server knows its model by name; what else it needs is its address.
+        # A server may choose its model itself; otherwise it needs only an address.
         if chosen.kind != "openai":
             if chosen.kind in LOADING and chosen.model is None:
                 raise UsageError(
@@ -59,7 +59,7 @@ async def open_further_models(
 ) -> AsyncIterator[dict[str, Policy]]:
     """Opens all of them for the block only.
 
-    Raises what opening a policy raises, with the setting before it.
+    Raises what opening a policy raises, prefixed with the setting.
     """
     async with AsyncExitStack() as stack:
         models = dict[str, Policy]()
@@ -83,9 +83,9 @@ def start_policy(
     pool: EnginePool,
     model: str | None,
 ) -> Policy:
-    """Loads the policy, which the caller closes.
+    """Loads the policy; the caller must close it.
 
-    One that computes here does so on `threads` torch threads.
+    A policy that computes in this process uses `threads` torch threads.
     """
     if model is not None and settings.policy.kind != "openai":
         if settings.policy.kind in LOADING:

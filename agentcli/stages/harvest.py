@@ -1,9 +1,9 @@
-"""The frame of every stage that samples.
+"""The framework of every stage that samples.
 
-It grows what is owed, in order, and stores each result as it comes. A Grower makes one
-tree of one task. A tree depends on the seed, the task, the settings and the model
-alone, so a grower may work in this process or on other machines; order, budget, files
-and resuming stay here.
+It grows the missing trees in order, and stores each result when it arrives. A Grower
+makes one tree of one task. A tree depends only on the seed, the task, the settings and
+the model, so a grower may work in this process or on other machines; order, budget,
+files and resuming are handled here.
 """
 
 import asyncio
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
     from agentcli.training.critic.appraiser import Appraiser
 
 AHEAD = 8
-"""Finished trees that may wait behind a slow one, as a multiple of the concurrency."""
+"""How many finished trees may wait for a slow one, as a multiple of the concurrency."""
 
 JobT = TypeVar("JobT")
 WorkT = TypeVar("WorkT")
 
 
 class Seedling(NamedTuple):
-    """What one tree grows from."""
+    """Everything that one tree grows from."""
 
     task: Task
     seed: int
 
 
 class TimedTree(NamedTuple):
-    """A tree, how long it took and its pictures."""
+    """A tree, its times and its pictures."""
 
     tree: Tree
     seconds: TreeSeconds
@@ -66,22 +66,22 @@ class TimedTree(NamedTuple):
 
 
 class Grower(Protocol):
-    """Makes trees, several at a time: the seam for other machines."""
+    """Grows several trees at a time, here or on other machines."""
 
     async def grow(self, job: Seedling) -> TimedTree: ...
 
     def seconds(self) -> dict[str, float]:
-        """Where the time went so far: sampling, policy, environment, orchestration."""
+        """Time used so far: sampling, policy, environment, orchestration."""
 
     @property
     def retries(self) -> int:
-        """Engine calls that were made once more so far, because their process ended."""
+        """Number of engine calls repeated so far, because an engine process died."""
 
 
 class LocalGrower:
     """Grows trees with the engines, the policy and the further models of this process.
 
-    They grow by settings.rollout.method unless `explore` is given.
+    The method is settings.rollout.method unless `explore` is given.
     """
 
     def __init__(
@@ -106,10 +106,10 @@ class LocalGrower:
         self._retries_before = pool.retries
 
     async def grow(self, job: Seedling) -> TimedTree:
-        """Grows a tree, until its deadline. Raises what the method raises.
+        """Grows a tree, at most until its deadline. Raises what the method raises.
 
-        With a deadline, what a tree holds depends on how fast policy and engines were:
-        the same seed then no longer means the same bytes.
+        With a deadline, the tree depends on the speed of policy and engines: the same
+        seed no longer gives the same bytes.
         """
         begun = time.perf_counter()
         rollout = self._settings.rollout
@@ -142,12 +142,12 @@ class LocalGrower:
         return TimedTree(tree, seconds, actor.pictures(tree))
 
     def seconds(self) -> dict[str, float]:
-        """Where the time went since the grower was made."""
+        """Time used since the grower was created."""
         return self._watch.seconds()
 
     @property
     def retries(self) -> int:
-        """Engine calls that were made once more since the grower was made."""
+        """Number of engine calls repeated since the grower was created."""
         return self._pool.retries - self._retries_before
 
 
@@ -158,8 +158,8 @@ async def in_order(
 ) -> AsyncGenerator[WorkT, None]:
     """Results in the order of the jobs.
 
-    At most `ahead` jobs are begun and not yet handed on. When a job raises, the others
-    are cancelled and its error is raised.
+    At most `ahead` jobs are started whose results have not been passed on. If a job
+    raises, the others are cancelled and its error is raised.
     """
     tasks = (asyncio.ensure_future(work(job)) for job in jobs)
     running = deque(islice(tasks, ahead))
@@ -169,7 +169,7 @@ async def in_order(
             running.popleft()
             running.extend(islice(tasks, 1))
     finally:
-        # Nobody would await the others, which hold engines.
+        # Nothing would await the others, which hold engines.
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -183,9 +183,9 @@ async def grow(
 ) -> AsyncGenerator[TimedTree, None]:
     """Grows one tree per job, `concurrency` at a time, in the order of the jobs.
 
-    A slow tree holds up no other. With an `allowance` it ends before the first tree
-    that is not paid for. A few may have been begun beyond it, because those before them
-    cost more than expected; these are thrown away.
+    A slow tree does not delay others. With an `allowance`, it ends before the first
+    tree that the budget does not cover. A few later trees may already have started,
+    because earlier ones cost more than expected; they are discarded.
     """
     limit = asyncio.Semaphore(concurrency)
 
@@ -201,7 +201,7 @@ async def grow(
 
     async with aclosing(in_order(jobs, one, AHEAD * concurrency)) as results:
         async for grown in results:
-            # It is not paid for, and neither is any tree after it.
+            # The budget does not cover it, nor any later tree.
             if grown is None:
                 return
             if allowance is not None and not allowance.pays(grown.tree.task):
@@ -210,11 +210,11 @@ async def grow(
 
 
 class Result(Protocol):
-    """What `harvest` hands on."""
+    """An item that `harvest` passes on."""
 
     @property
     def success(self) -> float | None:
-        """Share of success, for the bar; None where there is no such thing."""
+        """Share of success for the progress bar; None if it does not apply."""
 
 
 ResultT = TypeVar("ResultT", bound=Result)
@@ -228,8 +228,8 @@ async def harvest(
 ) -> int:
     """Stores results until the total is reached or there are no more.
 
-    Returns how many are done then. `store` writes a result and says whether it counts;
-    the bar moves for those that do.
+    Returns the number done. `store` writes a result and says whether it counts; the bar
+    advances for those that do.
     """
     progress.start(standing)
     done = standing.done

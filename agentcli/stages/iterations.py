@@ -1,4 +1,4 @@
-"""The iterations of a loop on disk: where they lie, which are done, what is kept."""
+"""A loop's iterations on disk: their folders, which are done, and what is kept."""
 
 import os
 import shutil
@@ -21,12 +21,12 @@ def iteration_folder(out: Path, iteration: int) -> Path:
 
 
 def finished(run: RunDirectory, stage: str, output: str) -> StageRecord | None:
-    """The manifest entry of a stage that ended and whose output is still there."""
+    """The manifest entry of a finished stage whose output still exists."""
     return run.finished(stage) if is_there(run.path / output) else None
 
 
 def is_trained(out: Path, iteration: int) -> bool:
-    """Whether nothing has to be trained: the weights are there, or served their turn."""
+    """Whether nothing is left to train: weights exist, or were used and deleted."""
     run = RunDirectory(iteration_folder(out, iteration))
     if run.finished("train") is None:
         return False
@@ -34,7 +34,7 @@ def is_trained(out: Path, iteration: int) -> bool:
 
 
 def evaluation_of(run: RunDirectory, label: str | None) -> EvaluationSummary | None:
-    """The evaluation of one iteration, if it has ended."""
+    """The evaluation summary of one iteration, if it has finished."""
     if label is None:
         return None
     summary = run.evaluation(label).with_suffix(".json")
@@ -44,26 +44,26 @@ def evaluation_of(run: RunDirectory, label: str | None) -> EvaluationSummary | N
 
 
 def evaluation_figures(run: RunDirectory, label: str | None) -> dict[str, float]:
-    """The figures of its evaluation; none where there is none."""
+    """The metrics of its evaluation; empty without one."""
     summary = evaluation_of(run, label)
     return figures(summary, "eval") if summary else {}
 
 
 def updates_before(run: RunDirectory) -> int:
-    """Updates that the optimiser had made before an iteration was trained."""
+    """Number of optimiser updates before an iteration's training."""
     record = run.finished("train")
     return record.statistics.get("updates_before", 0) if record else 0
 
 
 def updates_after(run: RunDirectory) -> int:
-    """Updates that the optimiser has made when an iteration is trained."""
+    """Number of optimiser updates after an iteration's training."""
     record = run.finished("train")
     updates = record.statistics.get("updates", 0) if record else 0
     return updates_before(run) + updates
 
 
 def loop_metrics(out: Path, iteration: int, label: str | None) -> LoopMetrics:
-    """The line of one iteration."""
+    """The metrics line of one iteration."""
     run = RunDirectory(iteration_folder(out, iteration))
     measured = figures(results_of_run(run), "rollout")
     return LoopMetrics(
@@ -74,7 +74,7 @@ def loop_metrics(out: Path, iteration: int, label: str | None) -> LoopMetrics:
 
 
 def write_metrics(path: Path, lines: Sequence[LoopMetrics]) -> None:
-    """Replaces the loop's metrics.jsonl, so that a resumed loop has no line twice."""
+    """Replaces the loop's metrics.jsonl, so that resuming duplicates no lines."""
     with rewriting(path) as writer:
         for line in lines:
             writer.write(line)
@@ -89,16 +89,17 @@ def best_iteration(lines: Sequence[LoopMetrics]) -> int | None:
 
 
 def drop_old(out: Path, newest: int, keep: int, best: int | None) -> bool:
-    """Deletes weights, critics and optimisers but of `keep` iterations and the best.
+    """Deletes the weights, critics and optimisers of older iterations.
 
-    Returns whether there was something to delete.
+    The newest `keep` iterations and the best one stay. Returns whether anything was
+    deleted.
     """
     dropped = False
     for iteration in range(newest - keep + 1):
         run = RunDirectory(iteration_folder(out, iteration))
         if iteration == best or not run.checkpoint.exists():
             continue
-        # The checkpoint goes last: what a kill leaves is deleted the next time.
+        # The checkpoint goes last, so that anything a kill leaves is deleted next time.
         run.optimizer.unlink(missing_ok=True)
         shutil.rmtree(run.critic, ignore_errors=True)
         shutil.rmtree(run.checkpoint)

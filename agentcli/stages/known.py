@@ -1,7 +1,7 @@
-"""Checks that a layer of settings holds known keys and values of the right type.
+"""Checks that a layer of settings has known keys and values of the right type.
 
-An error names the file, variable or option that holds the layer, the dotted key, and
-the nearest name or the choices.
+An error names the file, variable or option with the layer, the dotted key, and the
+nearest name or the choices.
 """
 
 import math
@@ -26,13 +26,14 @@ from agentcli.registry import closest
 from agentcli.stages.yaml_files import Values
 
 UNWRITABLE = re.compile("[\0\ud800-\udfff]")
-"""NUL, and surrogates: YAML's escapes and a shell's bytes that are not UTF-8."""
+"""NUL, and surrogates, which come from YAML escapes or from shell words not in UTF-8.
+"""
 
 
 def check(place: str, layer: Values, method: str) -> None:
-    """Refuses an unknown key, a wrong type, or what no record can hold.
+    """Refuses an unknown key, a wrong type, or a value that no record can store.
 
-    `method` is the exploration method where the layer itself names none. Raises
+    `method` is the exploration method, if the layer itself names none. Raises
     UsageError "place: dotted.key: what is wrong".
     """
     method = method_of(layer, otherwise=method)
@@ -73,7 +74,7 @@ def without_foreign(layer: Values, method: str) -> tuple[Values, list[str]]:
 
 
 class _Keys:
-    """The keys that a layer may have where the exploration method is `method`."""
+    """The keys that a layer may have with exploration method `method`."""
 
     def __init__(
         self,
@@ -106,13 +107,13 @@ class _Keys:
                 self.refuse_unknown(value, inner, f"{path}.")
 
     def _refuse_other_methods(self, path: str) -> None:
-        """Raises UsageError for a setting that other exploration methods have."""
+        """Raises UsageError for a setting that only other exploration methods have."""
         section, _, key = path.partition(".")
         if section not in ("rollout", "evaluation"):
             return
         methods = []
         for name in methods_with(key):
-            # Not every setting of a rollout is one of evaluations too.
+            # Not every setting of a rollout also exists for evaluations.
             kind = rollout_class if section == "rollout" else evaluation_class
             if key in kind(name).__struct_fields__:
                 methods.append(name)
@@ -128,7 +129,7 @@ class _Keys:
         above: str,
         siblings: list[str],
     ) -> str:
-        """The nearest name: of the section, else of other methods, else anywhere."""
+        """The nearest name: in the section, else in other methods, else anywhere."""
         near = closest(key, siblings)
         if near:
             return f"did you mean {above}{near}?"
@@ -138,10 +139,11 @@ class _Keys:
             return f"did you mean {above}{near}, with --method {methods}?"
         everywhere = list(_paths(self._kind, ""))
         homonyms = [path for path in everywhere if path.rpartition(".")[2] == key]
-        # policy.temperature is meant rather than a judge's.
+        # policy.temperature is more likely meant than a judge's temperature.
         top = min((path.count(".") for path in homonyms), default=0)
         homonyms = [path for path in homonyms if path.count(".") == top]
-        # The same name in another section needs less likeness than another name.
+        # The same name in another section may differ more in its path than another
+        # name.
         near = closest(f"{above}{key}", homonyms, 0.4)
         if not homonyms:
             near = closest(f"{above}{key}", everywhere, 0.7)
@@ -151,7 +153,7 @@ class _Keys:
 
 
 def _paths(section: type[msgspec.Struct], above: str) -> Iterator[str]:
-    """The paths of all settings of a section and of those below it."""
+    """The paths of all settings of a section and its subsections."""
     for field in msgspec.structs.fields(section):
         yield f"{above}{field.name}"
         inner = section_in(field.type)
@@ -160,9 +162,9 @@ def _paths(section: type[msgspec.Struct], above: str) -> Iterator[str]:
 
 
 def _refuse_absurd(place: str, value: Any, path: str) -> None:
-    """Raises UsageError for a number or text that no record can hold.
+    """Raises UsageError for a number or text that no record can store.
 
-    Some settings take anything: credit, environment.options.
+    Some settings accept anything: credit, environment.options.
     """
     if isinstance(value, Mapping):
         for key, inner in value.items():

@@ -1,8 +1,8 @@
 """Settings from layers: recorded ones, preset, files, variables, --set and flags.
 
-Every layer is a nested mapping that is checked by itself (known.py), so that an error
-names the place that holds it. Later layers win (merging.py). Nothing here knows which
-command asks, nor whether a value makes sense in a world: the stages check that.
+Every layer is a nested mapping and is checked separately (known.py), so that an error
+names its source. Later layers win (merging.py). Nothing here depends on the command, or
+checks whether a value makes sense in a world: the stages do that.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,19 +29,19 @@ PACKAGE = Path(__file__).resolve().parents[1]
 EMPTY: Values = MappingProxyType({})
 
 Part = tuple[str, Values]
-"""Where settings stand, and their nested mapping."""
+"""The source of some settings, and their nested mapping."""
 
 
 class Layer(NamedTuple):
-    """Settings of one rank.
+    """Settings of equal precedence.
 
-    A layer is what a run recorded, a file, all variables, or all options.
+    A layer is what a run recorded, one file, all variables, or all options.
     """
 
     place: str
     parts: Sequence[Part]
     users: bool = True
-    """Whether the user wrote them: they are neither recorded nor a preset's."""
+    """Whether the user wrote them; False for recorded ones and presets."""
 
 
 def resolve(
@@ -56,15 +56,15 @@ def resolve(
 ) -> Settings:
     """The settings of one command.
 
-    Precedence: defaults or `base` (what a run recorded) < preset < `files` left to
-    right < AGENTCLI_* in `environ` < `sets` ("path=value", the value in YAML) and
-    `flags` (dotted path -> value, only those that were given). `names` says how the
-    option for a path is written. `note` gets a line for what a change of method or
-    world leaves out.
+    Precedence: defaults or `base` (recorded by a run) < preset < `files` left to right
+    < AGENTCLI_* in `environ` < `sets` ("path=value", the value in YAML) and `flags`
+    (dotted path -> value, only those that were given). `names` gives the spelling of
+    the option for a path. `note` gets a line for settings that are left out because the
+    method or world changes.
 
     Raises UsageError for an unknown key, a wrong type, one path in both `sets` and
-    `flags`, or a setting of the user's for a method that a later layer replaces.
-    Raises DataError for a `base` that this version cannot read.
+    `flags`, or a user's setting for a method that a later layer replaces. Raises
+    DataError for a `base` that this version cannot read.
     """
     layers = []
     if base is not None:
@@ -94,7 +94,7 @@ def resolve(
 
 
 def _file_layer(path: Path) -> Layer:
-    """The layer that a settings file is."""
+    """A settings file as a layer."""
     place = str(path)
     return Layer(place, [(place, read_yaml(path))])
 
@@ -102,12 +102,12 @@ def _file_layer(path: Path) -> Layer:
 def presets_folder() -> Path:
     """The folder of the shipped presets."""
     packaged = PACKAGE / "presets"
-    # In a checkout they lie beside the package.
+    # In a checkout they are next to the package.
     return packaged if packaged.is_dir() else PACKAGE.parent / "presets"
 
 
 def list_presets() -> list[Path]:
-    """The shipped presets, by name."""
+    """The shipped presets, sorted by name."""
     return sorted(presets_folder().glob("*.yaml"))
 
 
@@ -129,16 +129,16 @@ def _for_method(
     method: str,
     notes: list[str],
 ) -> Layer:
-    """The layer without what only other exploration methods have.
+    """The layer without settings that only other exploration methods have.
 
-    So one file can serve every stage. `notes` get a line for what is left out.
+    This way one file can serve every stage. `notes` get a line for settings left out.
     """
-    # Options are taken at their word.
+    # Options are taken literally.
     if layer.place == OPTIONS:
         return layer
     parts = []
     for place, values in layer.parts:
-        # So is a part that names a method of its own.
+        # So is a part that names a method itself.
         if method_of(values, otherwise=""):
             parts.append((place, values))
             continue
@@ -153,7 +153,7 @@ def _for_method(
 
 
 def _check_all(layers: Sequence[Layer], method: str) -> None:
-    """Checks every part by itself, as `method` wants it."""
+    """Checks every part separately, for the given method."""
     try:
         for layer in layers:
             for place, values in layer.parts:
@@ -170,7 +170,7 @@ def _check_all(layers: Sequence[Layer], method: str) -> None:
 def _last_method(parts: Sequence[Part]) -> str:
     """The last exploration method that is named.
 
-    Raises UsageError for any that does not exist.
+    Raises UsageError for one that does not exist.
     """
     method = Settings().rollout.method
     for place, values in parts:
@@ -220,7 +220,7 @@ def _from_set(text: str) -> Part:
 
 
 def _nest(path: str, value: Any) -> Values:
-    """The mapping in which `value` stands at a dotted path."""
+    """A nested mapping with `value` at a dotted path."""
     first, *inner = path.split(".")
     for key in reversed(inner):
         value = {key: value}
@@ -228,7 +228,7 @@ def _nest(path: str, value: Any) -> Values:
 
 
 def _holds(layer: Any, path: list[str]) -> bool:
-    """Whether a value stands at the path, or above it."""
+    """Whether there is a value at the path, or above it."""
     for key in path:
         if not isinstance(layer, dict) or key not in layer:
             return False

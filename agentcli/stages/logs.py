@@ -1,9 +1,9 @@
-"""RUN/logs/: one file per attempt of a stage, with more than the terminal shows.
+"""RUN/logs/: one file per attempt of a stage, with more detail than the terminal.
 
 A line is time (UTC), level and text: the command, progress every half minute, notes,
-and how the attempt ended, an error with its traceback. A killed process leaves a log
-without an end. Nothing is written before the stage writes its first output; lines from
-before then are kept and written first.
+and how the attempt ended; an error includes its traceback. The log of a killed process
+has no end. Nothing is written before the stage writes its first output; earlier lines
+are buffered and written first.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class AttemptLog:
         self.line(first)
 
     def line(self, text: str, level: str = "INFO") -> None:
-        """Writes a line, or keeps it until the file is opened."""
+        """Writes a line, or buffers it until the file is open."""
         line = f"{now()} {level} {text}\n"
         if self._file is None:
             self._early.append(line)
@@ -43,7 +43,7 @@ class AttemptLog:
             self._file.flush()
 
     def open(self) -> None:
-        """Makes the file, under the first free number."""
+        """Creates the file under the first unused number."""
         if self._file is not None:
             return
         # Earlier attempts keep their logs.
@@ -72,16 +72,16 @@ class AttemptLog:
 
 
 class Logged(Progress):
-    """A Progress that shows everything on another one, and writes it to the log."""
+    """Passes everything on to another Progress, and writes it to the log."""
 
     def __init__(self, progress: Progress, log: AttemptLog) -> None:
         self._progress = progress
         self._log = log
         self._count: Count | None = None
-        """None where nothing is counted."""
+        """None if nothing is counted."""
 
     def start(self, standing: Standing) -> None:
-        """Begins a bar, and writes a line."""
+        """Starts a bar, and writes a line."""
         self._progress.start(standing)
         self._count = Count(standing)
         self._last_line = self._count.begun
@@ -94,7 +94,7 @@ class Logged(Progress):
         success: float | None = None,
         figures: Mapping[str, float] | None = None,
     ) -> None:
-        """Moves the bar; every half minute writes a line."""
+        """Advances the bar; writes a line every half minute."""
         self._progress.advance(n, success, figures)
         if self._count is None:
             return
@@ -104,12 +104,12 @@ class Logged(Progress):
             self._log.line(_line(self._count))
 
     def wait(self, text: str) -> None:
-        """Shows what is waited for, and writes a line."""
+        """Shows what the stage waits for, and writes a line."""
         self._progress.wait(text)
         self._log.line(text)
 
     def phase(self, text: str, figures: Mapping[str, float]) -> None:
-        """Shows how far the bar's next thing is."""
+        """Shows the progress of the bar's next phase."""
         self._progress.phase(text, figures)
 
     def note(self, text: str) -> None:
@@ -118,7 +118,7 @@ class Logged(Progress):
         self._log.line(text)
 
     def stop(self) -> None:
-        """Ends the bar, and writes where it stood."""
+        """Ends the bar, and writes its last state."""
         self._progress.stop()
         if self._count is not None:
             self._log.line(_line(self._count))

@@ -1,10 +1,10 @@
 """run: the loop rollout -> assign-credit -> train, with one folder per iteration.
 
-Each iteration calls the very stages that the separate commands call, on the same files,
-so both ways leave the same trees, credit and checkpoints; only the engine processes
-stay alive in between, and the policy where it can take other weights. A killed loop
-resumes at the stage that has no manifest entry yet. An evaluation in between draws from
-seeds of its own, so that the training is the same without it.
+Each iteration calls the same stages as the separate commands, on the same files, so
+both ways give the same trees, credit and checkpoints. Only the engine processes keep
+running in between, and the policy if it can load other weights. A killed loop resumes
+at the first stage without a manifest entry. Evaluations in between use their own seeds,
+so the training is the same without them.
 """
 
 from functools import partial
@@ -51,7 +51,7 @@ from agentcli.training.objectives import make_objective
 async def perform(plan: LoopPlan, session: Session) -> StageRecord:
     """Writes one run directory per iteration.
 
-    Raises UsageError when --overwrite would delete the model, and what loading its
+    Raises UsageError if --overwrite would delete the model, and what loading its
     tokenizer raises, before anything is written.
     """
     settings = plan.settings
@@ -65,7 +65,7 @@ async def perform(plan: LoopPlan, session: Session) -> StageRecord:
             "another --model, or another -o"
         )
     session.progress.wait("loading model")
-    # A model without a tokenizer is refused before anything is written.
+    # Refuse a model without a tokenizer before anything is written.
     load_tokenizer(plan.model)
     session.start()
     used = plan.used.train.aggregate
@@ -87,7 +87,7 @@ async def perform(plan: LoopPlan, session: Session) -> StageRecord:
 
 
 def _first_owed(plan: LoopPlan) -> int:
-    """The number of iterations at the loop's beginning of which nothing is owed."""
+    """The first iteration with something left to do; all earlier ones are complete."""
     out = plan.run.path
     iterations = plan.settings.run.iterations
     for iteration in range(iterations):
@@ -98,7 +98,7 @@ def _first_owed(plan: LoopPlan) -> int:
 
 
 def _owes_evaluation(plan: LoopPlan, iteration: int, run: RunDirectory) -> bool:
-    """Whether the policy of an iteration is still to be evaluated, and can be."""
+    """Whether an iteration's policy can and must still be evaluated."""
     every = plan.settings.run.evaluate_every
     last = plan.settings.run.iterations - 1
     if every is None or ((iteration + 1) % every and iteration != last):
@@ -107,7 +107,7 @@ def _owes_evaluation(plan: LoopPlan, iteration: int, run: RunDirectory) -> bool:
 
 
 async def _iterate(plan: LoopPlan, session: Session) -> list[LoopMetrics]:
-    """Runs all iterations and returns what was measured in each."""
+    """Runs all iterations and returns the metrics of each."""
     settings = plan.settings
     out = plan.run.path
     progress = session.progress
@@ -125,7 +125,7 @@ async def _iterate(plan: LoopPlan, session: Session) -> list[LoopMetrics]:
             if critic is not None:
                 critic = str(folder / "critic")
             lines.append(loop_metrics(out, iteration, plan.label))
-            # What a killed loop left of earlier ones stays as it is.
+            # Iterations before the last finished one stay as a killed loop left them.
             if iteration >= done - 1:
                 write_metrics(plan.run.metrics, lines)
                 _keep(plan, lines, progress)
@@ -138,7 +138,7 @@ async def _iterate(plan: LoopPlan, session: Session) -> list[LoopMetrics]:
 
 
 def _keep(plan: LoopPlan, lines: list[LoopMetrics], progress: Progress) -> None:
-    """Points to the newest weights and the best, and deletes those not to be kept."""
+    """Links the newest and the best weights, and deletes those not to be kept."""
     out = plan.run.path
     newest = lines[-1].iteration
     best = best_iteration(lines)
@@ -163,7 +163,7 @@ async def _iteration(
     workplace: Workplace,
     start: StartingModels,
 ) -> None:
-    """Runs the stages of one iteration that are owed."""
+    """Runs those stages of one iteration that are not done yet."""
     folder = iteration_folder(plan.run.path, iteration)
     run = RunDirectory(folder)
     if finished(run, "rollout", "trees.jsonl") is None:
@@ -181,7 +181,7 @@ async def _iteration(
 
 
 def _inside(session: Session, of: str | None = "success") -> Invocation:
-    """How a stage of the loop is asked for: one that was interrupted resumes.
+    """How the loop calls one of its stages: an interrupted one resumes.
 
     The loop's bar shows the stage's success under the name `of`.
     """
@@ -214,8 +214,8 @@ def _learn(
 ) -> None:
     """Assigns credit to the trees of one iteration, and trains on them.
 
-    The objective says whether it reads credit, and whether its reference is the loop's
-    start or the iteration's.
+    The objective decides whether it reads credit, and whether its reference is the
+    loop's initial model or the iteration's.
     """
     out = plan.run.path
     folder = iteration_folder(out, iteration)
@@ -247,7 +247,7 @@ def _learn(
 
 
 def _track_last_evaluation(plan: LoopPlan) -> None:
-    """Sends the figures that no training follows to the trackers."""
+    """Sends the metrics of an evaluation that no training follows to the trackers."""
     tracking = plan.settings.tracking
     folder = iteration_folder(plan.run.path, plan.settings.run.iterations - 1)
     last = RunDirectory(folder)

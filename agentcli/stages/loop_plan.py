@@ -1,4 +1,4 @@
-"""A loop before its work: what `agentcli run` would do."""
+"""The plan of a loop: what `agentcli run` would do."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,18 +32,18 @@ from agentcli.stages.train import (
 
 @dataclass(frozen=True, kw_only=True)
 class LoopPlan(SamplingPlan):
-    """A loop that may begin."""
+    """A loop that is ready to begin."""
 
     model: str
     tasks: int
-    """Tasks of an iteration."""
+    """Tasks per iteration."""
     used: Settings
     """The settings with train.aggregate resolved."""
     label: str | None
-    """The label of its evaluations; None where there are none."""
+    """The label of its evaluations; None if there are none."""
 
     def counts(self) -> dict[str, int]:
-        """The iterations, their tasks and the most leaves that they can have."""
+        """The iterations, their tasks, and the largest possible number of leaves."""
         iterations = self.settings.run.iterations
         return {
             "iterations": iterations,
@@ -53,14 +53,14 @@ class LoopPlan(SamplingPlan):
         }
 
     def expected(self) -> Expected:
-        """What all iterations take."""
+        """The estimated cost of all iterations."""
         critic = first_critic(self.settings, self.model)
         settings = with_critic(self.settings, critic, 0)
         return expected_of_loop(settings, self.run.path, self.model, self.tasks, critic)
 
 
 def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
-    """A loop of `run.iterations` below `out`; `out`/checkpoint names the last one's.
+    """Plans a loop of `run.iterations` in `out`; `out`/checkpoint links the last one's.
 
     Raises UsageError without a model that can be trained, and for settings that its
     rollouts or its training refuse.
@@ -111,7 +111,7 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
 def plan_inner_evaluation(
     settings: Settings, folder: Path, model: str, world: World
 ) -> EvaluationPlan:
-    """The evaluation of one iteration's policy, as `agentcli eval` would make it."""
-    # A panel file is for training: evaluation.split names the tasks here.
+    """The evaluation of one iteration's policy, as `agentcli eval` would plan it."""
+    # A panel file is for training; here evaluation.split determines the tasks.
     settings = with_changes(settings, environment={"panel": None})
     return plan_evaluation(settings, folder, model=model, world=world)

@@ -1,9 +1,10 @@
-"""The memory that a model takes: weights, gradients, optimiser, activations, cache.
+"""Estimates a model's memory: weights, gradients, optimiser, activations, cache.
 
-The arithmetic is that of decoders like Llama, Qwen and Mistral: in each layer two
-normalisations, attention with grouped keys, and a gated feed-forward part. It was held
-against torch's own account on a CPU (tests/stages/test_memory.py). On a GPU trainers
-compute in bfloat16 and keep only the input of every layer; that part was not measured.
+The formulas are for decoders like Llama, Qwen and Mistral: each layer has two
+normalisations, grouped-query attention, and a gated feed-forward part. They were
+checked against torch's own accounting on a CPU (tests/stages/test_memory.py). On a GPU
+trainers compute in bfloat16 and keep only the input of every layer; that part was not
+measured.
 """
 
 import math
@@ -24,22 +25,23 @@ from agentcli.records.types import Step
 FLOAT = 4
 HALF = 2
 LOGITS = 6
-"""Copies of the logits at the peak: theirs, the log-probabilities that the gradient
-needs, and what the entropies are made of. A frozen head takes one less, as measured.
+"""Copies of the logits at the peak: the logits, the log-probabilities needed for the
+gradient, and the intermediates of the entropies. A frozen head needs one less
+(measured).
 """
 DRIVER = Path("/proc/driver/nvidia/version")
 GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 PROCESS_BYTES = 660_000_000
-"""Python with torch and transformers, as measured on a CPU."""
+"""Python with torch and transformers, measured on a CPU."""
 ENGINE_BYTES = 60_000_000
-"""One engine process, as measured in generated games."""
+"""One engine process, measured in generated games."""
 WEIGHT, GRADIENT, MOMENTS = 4, 4, 8
-"""Bytes a parameter in training: all is float32."""
+"""Bytes per parameter in training, all in float32."""
 MOMENTS_IN_8_BITS = 2
 
 Bytes = dict[str, int]
-"""Bytes by what they hold."""
+"""Bytes by purpose."""
 
 
 class ModelShape(msgspec.Struct):
@@ -60,7 +62,7 @@ class ModelShape(msgspec.Struct):
 
     @property
     def key(self) -> int:
-        """Width of the keys, and of the values."""
+        """Width of the keys, which is also that of the values."""
         return (self.num_key_value_heads or self.num_attention_heads) * self._head
 
     @property
@@ -68,7 +70,7 @@ class ModelShape(msgspec.Struct):
         return self.head_dim or self.hidden_size // self.num_attention_heads
 
     def layer(self, *, frozen: bool) -> int:
-        """Numbers that a layer keeps of a token for the backward pass.
+        """Numbers per token that a layer keeps for the backward pass.
 
         Frozen normalisations need no gradient of their scale.
         """
@@ -78,7 +80,7 @@ class ModelShape(msgspec.Struct):
 
     @property
     def passing(self) -> int:
-        """Numbers of a token that are there for a moment inside one layer."""
+        """Numbers per token that exist only temporarily inside one layer."""
         return 3 * self.intermediate_size + self.hidden_size
 
 
@@ -88,25 +90,26 @@ class ModelSize(NamedTuple):
     all: int
     trained: int
     layer: int = 0
-    """In its largest layer."""
+    """Parameters of its largest layer."""
     outside: int = 0
-    """In no layer: embeddings, the last normalisation and the head."""
+    """Parameters outside the layers: embeddings, the last normalisation and the head.
+    """
 
 
 class RowSize(NamedTuple):
-    """The rows that are run together."""
+    """The rows of one forward pass."""
 
     rows: int
     tokens: int
-    """Of the longest row, prompt and response."""
+    """Tokens of the longest row, prompt and response."""
     response: int
-    """Of the longest response."""
+    """Tokens of the longest response."""
 
 
 def shape_of(model: str | None) -> ModelShape | None:
     """The sizes of a model, or of an adapter's base.
 
-    None where they are not here, or under other names.
+    None if they are not on this machine, or have other names.
     """
     if model is None:
         return None
@@ -120,13 +123,13 @@ def shape_of(model: str | None) -> ModelShape | None:
 def training_activations(
     shape: ModelShape, size: RowSize, *, frozen: bool, recomputed: bool
 ) -> int:
-    """Bytes of activations at the peak of a training, with the logits."""
+    """Bytes of activations at the peak of training, including the logits."""
     tokens = size.rows * size.tokens
     layers = shape.num_hidden_layers
     kept = layers * shape.layer(frozen=frozen)
     passing = shape.passing
-    # Only the inputs of layers are kept, and one layer at a time is computed again. The
-    # logits are gone by then.
+    # Only the inputs of layers are kept, and one layer at a time is recomputed. By then
+    # the logits are freed.
     if recomputed:
         kept = layers * shape.hidden_size
         passing += shape.layer(frozen=frozen)
@@ -137,13 +140,13 @@ def training_activations(
 
 
 def cache_bytes(shape: ModelShape, size: RowSize, width: int) -> int:
-    """Bytes of keys and values of rows that are sampled together."""
+    """Bytes of keys and values for rows that are sampled together."""
     of_token = 2 * shape.num_hidden_layers * shape.key
     return width * of_token * size.rows * size.tokens
 
 
 def sampling_activations(shape: ModelShape, size: RowSize, width: int) -> int:
-    """Bytes of activations while the prompts are read."""
+    """Bytes of activations while the prompts are processed."""
     prompts = size.rows * (size.tokens - size.response)
     return width * prompts * (shape.passing + 2 * shape.hidden_size)
 
@@ -160,25 +163,25 @@ def longest_row(steps: Iterable[Step], model: str) -> tuple[int, int]:
         response = max(response, step.response, key=len)
         sampled = max(sampled, len(step.token_ids))
     tokenizer = load_tokenizer(model)
-    # A demonstration has no tokens yet, and ends with one more than its text.
+    # A demonstration has no tokens yet; it will have one more than its text.
     answered = sampled or len(tokenizer(response).input_ids) + 1
     return len(prompt_ids(tokenizer, prompt)) + answered, answered
 
 
 class Device(NamedTuple):
-    """What a model is computed on."""
+    """The device that a model is computed on."""
 
     name: str
     bytes: int
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it is no CPU."""
+        """Whether it is a GPU."""
         return self.name != "cpu"
 
 
 def device_of(policy: PolicySettings) -> Device:
-    """The device that `policy.device` means, with all of its memory."""
+    """The device given by `policy.device`, with its total memory."""
     if policy.device == "cpu" or not DRIVER.exists():
         return Device("cpu", _memory_of_machine())
     import torch
@@ -190,7 +193,7 @@ def device_of(policy: PolicySettings) -> Device:
 
 
 def _memory_of_machine() -> int:
-    """Its memory, or the part of it that a container may use."""
+    """The machine's memory, or the part of it that a container may use."""
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         return min(there, int(GROUP_LIMIT.read_text(encoding="ascii")))
@@ -201,7 +204,7 @@ def _memory_of_machine() -> int:
 def sampling_memory(
     parameters: ModelSize, shape: ModelShape | None, settings: Settings, device: Device
 ) -> Bytes:
-    """Bytes while trees grow, by what they hold."""
+    """Bytes used while trees grow, by purpose."""
     policy = settings.policy
     is_half = policy.dtype in ("bfloat16", "float16")
     width = HALF if is_half or (policy.dtype == "auto" and device.is_gpu) else FLOAT
@@ -209,7 +212,7 @@ def sampling_memory(
     parts = {"weights": weights // sampling_devices(settings)}
     appraisers = [settings.rollout.critic, settings.rollout.prm]
     if any(appraisers):
-        # They are taken to be as large as the policy.
+        # They are assumed to be as large as the policy.
         count = len(list(filter(None, appraisers)))
         parts["critic and reward model"] = count * weights
     if policy.kind == "vllm" and device.is_gpu:
@@ -226,13 +229,13 @@ def sampling_memory(
 
 
 def sampling_devices(settings: Settings) -> int:
-    """The devices that the policy is spread over."""
+    """Number of devices that the policy is spread over."""
     policy = settings.policy
     return policy.vllm.tensor_parallel if policy.kind == "vllm" else 1
 
 
 def sampled_rows(settings: Settings) -> RowSize:
-    """The most requests that are answered together, with the longest prompts."""
+    """The largest batch of requests, with the longest prompts."""
     rollout = settings.rollout
     policy = settings.policy
     rows = min(policy.batch_rows, rollout.concurrency * rollout.leaves)
@@ -249,12 +252,12 @@ def training_memory(
     models: int = 1,
     processes: int = 1,
 ) -> Bytes:
-    """Bytes of one process while `models` of one size are trained, by what they hold."""
+    """Bytes of one process while `models` of one size are trained, by purpose."""
     recomputed = settings.gradient_checkpointing
     if recomputed is None:
         recomputed = device.is_gpu
     moments = MOMENTS
-    # sft always has AdamW in float32.
+    # sft always uses AdamW in float32.
     if isinstance(settings, TrainSettings) and settings.optimizer == "adamw_8bit":
         moments = MOMENTS_IN_8_BITS
     shares = 1 if settings.sharding == "none" else processes
@@ -276,10 +279,10 @@ def training_memory(
 
 
 def gathered_bytes(parameters: ModelSize) -> int:
-    """Bytes that a process holds whole of a shared model, at the peak of a backward pass.
+    """Bytes that a process gathers of a sharded model, at the peak of a backward pass.
 
-    What is in no layer is whole from the beginning to the end, with its gradient. Of the
-    layers it is two: one is gathered while another is computed.
+    Parameters outside the layers stay gathered the whole time, with their gradients. Of
+    the layers, two are gathered: one is fetched while another is computed.
     """
     whole = parameters.outside + 2 * parameters.layer
     trained = parameters.trained / parameters.all
@@ -293,19 +296,20 @@ def loop_memory(
     device: Device,
     models: int = 1,
 ) -> Bytes:
-    """Bytes of a loop, by what they hold: the sampler's weights stay while it trains.
+    """Bytes of a loop, by purpose: the sampler's weights stay during training.
 
-    `models` are trained. What is there for one of the two alone counts where it is more.
+    `models` are trained. Memory that only sampling or only training uses counts once,
+    for the one that uses more.
     """
     rows = settings.train.rows_per_microbatch
     size = sampled_rows(settings)._replace(rows=rows)
     sampling = sampling_memory(parameters, shape, settings, device)
     training = training_memory(parameters, shape, size, settings.train, device, models)
-    # An engine that sleeps leaves the GPU to the trainer.
+    # A sleeping engine leaves the GPU to the trainer.
     if settings.policy.kind == "vllm" and settings.policy.vllm.sleep:
         return max(sampling, training, key=lambda parts: sum(parts.values()))
     weights = sampling.pop("weights")
-    # Gradients and optimiser are gone while trees grow.
+    # Gradients and optimiser are freed while trees grow.
     alone = sampling if sum(sampling.values()) > sum(training.values()) else training
     return {**alone, "sampler's weights": weights}
 
@@ -316,10 +320,10 @@ def advice(
     remedies: Mapping[str, tuple[str, int]],
     sharing: str = "",
 ) -> str:
-    """The setting to change where a device has less memory; "" where it has enough.
+    """The setting to change if a device has less memory; "" if it has enough.
 
     `remedies` are a setting and its value, by the part that grows with it. `sharing`
-    says how the model is shared among more devices.
+    says how to share the model across more devices.
     """
     total = sum(parts.values())
     if total <= device.bytes:

@@ -1,9 +1,9 @@
-"""merge: the shards of a rollout or an evaluation become one run.
+"""merge: joins the shards of a rollout or an evaluation into one run.
 
-It is the run that the unsharded command would have written. Shard I of N plays every
-N-th task of a panel with the seeds that the tasks have there, so the records of all
-shards, put in the panel's order, are those of the whole, byte for byte. What is merged
-can be resumed as the whole can be.
+The result is the run that the unsharded command would have written. Shard I of N plays
+every N-th task of a panel with the seeds that the tasks have in the full panel, so the
+records of all shards, sorted in panel order, are identical to it byte for byte. A
+merged run can be resumed like an unsharded one.
 """
 
 from collections import Counter
@@ -45,7 +45,7 @@ REPLACE = "sample the shard again with --overwrite"
 
 
 class ShardRun(NamedTuple):
-    """One shard of one stage, which has ended."""
+    """One finished shard of one stage."""
 
     stage: str
     run: RunDirectory
@@ -54,7 +54,7 @@ class ShardRun(NamedTuple):
 
     @property
     def shard(self) -> Shard:
-        """Which part it is."""
+        """Its index, and the number of shards."""
         return self.extent.shard
 
     @property
@@ -64,7 +64,7 @@ class ShardRun(NamedTuple):
 
     @property
     def settings(self) -> Settings:
-        """The settings of the whole: without the shard. Raises DataError."""
+        """The settings of the whole run, without the shard. Raises DataError."""
         try:
             settings = resolve(base=self.record.settings)
         except DataError as error:
@@ -85,8 +85,8 @@ class ShardRun(NamedTuple):
     def tasks(self) -> list[str]:
         """The ids of its tasks, in order.
 
-        Raises DataError for damaged files, and where they do not hold just the tasks
-        that the shard ended with.
+        Raises DataError for damaged files, and if they do not contain exactly the tasks
+        with which the shard finished.
         """
         if self.stage == "rollout":
             tasks = _tasks_of_trees(self.records)
@@ -105,7 +105,7 @@ class ShardRun(NamedTuple):
         return tasks
 
     def _check_trees(self, tasks: list[str]) -> None:
-        """Raises DataError for trees of an evaluation that are damaged or missing."""
+        """Raises DataError if the trees of an evaluation are damaged or missing."""
         file = self.run.evaluation_trees(self.label)
         keep = self.settings.evaluation.trees
         if is_there(file):
@@ -120,9 +120,9 @@ class ShardRun(NamedTuple):
             )
 
     def untimed(self, tasks: Sequence[str]) -> str | None:
-        """What is to be said of trees without seconds; None where all have some.
+        """A note on trees without recorded seconds; None if all have some.
 
-        Raises DataError for the seconds of a tree that the shard does not hold.
+        Raises DataError for the seconds of a tree that the shard does not contain.
         """
         file = self.run.seconds
         owners = set(tasks)
@@ -151,13 +151,13 @@ def _tasks_of_trees(file: Path) -> list[str]:
 
 
 def _refuse_twice(keys: Sequence[Hashable], file: Path) -> None:
-    """Raises DataError for a record that is there twice."""
+    """Raises DataError for a duplicate record."""
     if len(set(keys)) < len(keys):
         raise DataError(f"{file}: holds a record twice; {REPLACE}")
 
 
 def records_of(run: RunDirectory, stage: str) -> Path:
-    """The file that a walk over a panel writes."""
+    """The file of records that a stage writes."""
     if stage == "rollout":
         return run.trees
     return run.evaluation(stage.removeprefix("evaluation/"))
@@ -165,46 +165,47 @@ def records_of(run: RunDirectory, stage: str) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class MergePlan(StagePlan):
-    """A merge of one stage that may begin."""
+    """A merge of one stage, ready to begin."""
 
     shards: Sequence[ShardRun]
-    """In the order of the panel."""
+    """In panel order."""
     tasks: Sequence[str]
     """Ids of the whole panel."""
     summary: EvaluationSummary | None
-    """That of the first shard; None of a rollout."""
+    """The summary of the first shard; None for a rollout."""
     notes: Sequence[str]
-    """What is to be said of the shards."""
+    """Notes on the shards for the user."""
 
     @cached_property
     def hashes(self) -> dict[str, str]:
-        """The inputs of the shards, wherever they lie now."""
+        """The inputs of the shards, by their current paths."""
         return self.shards[0].record.inputs
 
     @property
     def beside(self) -> list[Path]:
-        """What lies beside the records: seconds of a rollout, trees of an evaluation."""
+        """The files beside the records: seconds of rollouts, trees of evaluations."""
         if self.summary is None:
             return [shard.run.seconds for shard in self.shards]
         return [shard.run.evaluation_trees(shard.label) for shard in self.shards]
 
     @property
     def trees(self) -> list[Path]:
-        """The trees of the shards, where they were kept."""
+        """The trees files of the shards, if trees were kept."""
         if self.summary is None:
             return [shard.records for shard in self.shards]
         return [file for file in self.beside if is_there(file)]
 
     def counts(self) -> dict[str, int]:
-        """The shards, and the tasks of the panel."""
+        """The number of shards, and of tasks in the panel."""
         return {"shards": len(self.shards), "tasks": len(self.tasks)}
 
 
 def plan(runs: Sequence[Path], out: Path) -> list[MergePlan]:
-    """One plan for every stage that the runs hold shards of, into `out`.
+    """One plan for every stage of which the runs have shards, with output in `out`.
 
-    Raises UsageError for shards that are missing, given twice, not ended, or of unlike
-    panels, settings or inputs; DataError for damaged ones and for no run at all.
+    Raises UsageError for shards that are missing, given twice or unfinished, or that
+    differ in panel, settings or inputs; DataError for damaged ones and if there is no
+    run.
     """
     for run in runs:
         if run.resolve() == out.resolve():
@@ -226,7 +227,7 @@ def plan(runs: Sequence[Path], out: Path) -> list[MergePlan]:
 
 
 def _shards_in(run: RunDirectory) -> dict[str, ShardRun]:
-    """The shards that ended in a run, by stage. Raises UsageError without any."""
+    """The finished shards in a run, by stage. Raises UsageError if there are none."""
     shards = {}
     for name, record in run.load_manifest().stages.items():
         if "shard" in record.statistics:
@@ -246,7 +247,7 @@ def _shards_in(run: RunDirectory) -> dict[str, ShardRun]:
 
 
 def _extent(run: RunDirectory, stage: str, record: StageRecord) -> ShardExtent:
-    """The shard that the manifest names. Raises DataError for a damaged entry."""
+    """The shard recorded in the manifest. Raises DataError for a damaged entry."""
     try:
         return msgspec.convert(record.statistics["shard"], ShardExtent)
     except msgspec.ValidationError as error:
@@ -279,7 +280,7 @@ def _plan(
         parts = zip(shards, held, strict=True)
         notes = [shard.untimed(part) for shard, part in parts]
     else:
-        # The table goes up to the k that was asked for.
+        # The table has all k up to the one that was asked for.
         file = shards[0].records.with_suffix(".json")
         summary = read_json(file, EvaluationSummary)
         trees = out.evaluation_trees(records.stem)
@@ -300,7 +301,7 @@ def _plan(
 
 
 def _refuse_unlike(shards: Sequence[ShardRun], sections: tuple[str, ...]) -> None:
-    """Raises UsageError for a shard of another panel, settings, seed or input."""
+    """Raises UsageError for a shard with another panel, settings, seed or input."""
     first = shards[0]
     settings = determining(first.settings, sections)
     for other in shards[1:]:
@@ -343,9 +344,9 @@ def _refuse_incomplete(shards: Sequence[ShardRun]) -> None:
 
 
 def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummary:
-    """Writes the records of all shards in the panel's order, and counts them.
+    """Writes the records of all shards in panel order, and counts them.
 
-    The seconds are the sum over the shards.
+    The seconds are summed over the shards.
     """
     session.start()
     for note in plan.notes:
@@ -353,7 +354,7 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummar
     records, *_, beside = plan.outputs
     for trees in plan.trees:
         copy_pictures(trees, plan.run.pictures)
-    # The smaller file first: where it is damaged, no records are left.
+    # Read the smaller file first: if it is damaged, no records are left behind.
     existing = [file for file in plan.beside if is_there(file)]
     if existing:
         write_in_order(existing, plan.tasks, beside)
@@ -361,10 +362,10 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummar
     seconds = Counter[str]()
     for shard in plan.shards:
         seconds.update(shard.record.seconds)
-    # Only the name and the ids of the panel are needed: the rest is in the records.
+    # Only the name and the ids of the panel are needed; the rest is in the records.
     tasks = [Task(id=task, world="", split="", kind="") for task in plan.tasks]
     panel = make_panel(plan.shards[0].whole.name, "", tasks)
-    # Nothing was sampled now: what there is to warn of, each shard has said.
+    # Nothing was sampled here, and each shard has already given its own warnings.
     walked = PanelWalk(panel=panel, extent={}, sampled=Tally(), seconds=seconds)
     summary = plan.summary
     if summary is None:

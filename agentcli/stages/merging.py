@@ -1,11 +1,11 @@
-"""Layers of settings laid over one another.
+"""Merges layers of settings.
 
-Mappings merge key by key; anything else, lists too, is replaced. When a later layer
-names another method, a setting that this one does not have is left out, and a note says
-so. A setting that the user wrote is never left out in silence: it is refused.
+Mappings merge key by key; anything else, including a list, is replaced. If a later
+layer names another method, settings that this method does not have are left out, and a
+note says so. A setting that the user wrote is never left out silently: it is refused.
 
-Credit is stricter. A discount or a weight means another thing in every method, so of a
-preset's and a run's switches only the shared ones stay.
+Credit is stricter. A discount or a weight means something else in every method, so only
+shared settings are kept from a preset or a run.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,11 +19,11 @@ from agentcli.stages.yaml_files import Values
 
 AGGREGATE = "train.aggregate"
 OF_METHODS = ("credit", "rollout", "evaluation", "train")
-"""Sections with settings that depend on a method."""
+"""Sections whose settings depend on a method."""
 
 
 def overlay(below: Values, above: Values) -> Values:
-    """Both merged by key; `above` wins."""
+    """Merges both by key; `above` wins."""
     merged = dict(below)
     for key, value in above.items():
         former = merged.get(key)
@@ -37,16 +37,17 @@ def overlay(below: Values, above: Values) -> Values:
 class Merger:
     """The settings merged so far.
 
-    `values` are plain; `notes` say what was left out on the way.
+    `values` are plain values; `notes` say what was left out.
     """
 
     def __init__(self, defaults: Values) -> None:
         self.values = defaults
         self.notes: list[str] = []
         self._credit_named = False
-        """Whether a layer has named a credit method: else there is no former one."""
+        """Whether any layer has named a credit method; if not, there is no earlier one.
+        """
         self._places: dict[str, str] = {}
-        """The place of each setting of a method that the user wrote, by path."""
+        """The source of each method setting that the user wrote, by path."""
 
     def add(
         self,
@@ -55,10 +56,10 @@ class Merger:
         *,
         users: bool,
     ) -> None:
-        """Lays a checked layer above the others.
+        """Merges a checked layer on top of the others.
 
-        `users` says whether the user wrote it. Raises UsageError where that would leave
-        out a setting that the user wrote.
+        `users` says whether the user wrote it. Raises UsageError if a setting that the
+        user wrote would be left out.
         """
         self._change_credit(place, layer)
         self._change_exploration(place, layer)
@@ -71,7 +72,7 @@ class Merger:
                     self._places[f"{section}.{name}"] = place
 
     def _change_exploration(self, place: str, layer: Values) -> None:
-        """Keeps what another exploration method has too."""
+        """Keeps the settings that the new exploration method also has."""
         former = method_of(self.values)
         method = method_of(layer, otherwise=former)
         if method == former:
@@ -83,7 +84,8 @@ class Merger:
             values = self.values[section]
             lost = [name for name in values if name not in names]
             self._refuse_users(lost, section, former, change)
-            # A recorded run names defaults too: nothing is lost with these.
+            # A recorded run also contains defaults, which may be left out without a
+            # note.
             usual = msgspec.to_builtins(class_of(former)())
             changed = [name for name in lost if values[name] != usual.get(name)]
             if changed:
@@ -92,7 +94,7 @@ class Merger:
             self._keep_only(section, names)
 
     def _change_credit(self, place: str, layer: Values) -> None:
-        """Keeps the switches that mean the same in another credit method."""
+        """Keeps the settings with the same meaning in the new credit method."""
         above = layer.get("credit", {})
         former = self.values["credit"].get("method")
         method = above.get("method")
@@ -122,7 +124,7 @@ class Merger:
         self._keep_only("credit", kept)
 
     def _shared(self, switches: Values, method: str) -> set[str]:
-        """The switches that `method` has too.
+        """The settings that `method` has too.
 
         They mean the same in every method, or the user wrote them.
         """
@@ -137,7 +139,7 @@ class Merger:
         return common & switches.keys() & set(switches_of(method))
 
     def _changed_defaults(self, above: Values, kept: Collection[str]) -> list[str]:
-        """The shared switches that nobody wrote, where the new default differs."""
+        """Shared settings that nobody wrote and whose default changes."""
         from agentcli.credit.registry import make, shared_switches
 
         stays = {name: self.values["credit"][name] for name in kept}
@@ -145,7 +147,7 @@ class Merger:
             former = make(self.values["credit"])[2]
             new = make({**stays, **above})[2]
         except UsageError:
-            # What is wrong is said where all layers are decoded.
+            # Errors are reported when all layers are decoded.
             return []
         changes = []
         for name in sorted(shared_switches() - set(kept) - above.keys()):
@@ -157,7 +159,7 @@ class Merger:
         return changes
 
     def _forget_aggregate(self, method: str, former: str | None) -> None:
-        """Forgets how the former credit method's loss averages."""
+        """Resets the loss average of the earlier credit method."""
         chosen = self.values["train"].get("aggregate")
         if chosen is None or AGGREGATE in self._places:
             return
@@ -166,7 +168,7 @@ class Merger:
         self.values = overlay(self.values, {"train": {"aggregate": None}})
 
     def _change_owner(self, section: str, key: str, layer: Values) -> None:
-        """Forgets the options of another world or objective: they mean nothing here."""
+        """Drops the options of another world or objective: they mean nothing here."""
         values = self.values[section]
         former = values[key]
         owner = layer.get(section, {}).get(key, former)
@@ -184,7 +186,7 @@ class Merger:
         former: str,
         change: str,
     ) -> None:
-        """Raises UsageError where the user wrote one of the `lost` settings."""
+        """Raises UsageError if the user wrote one of the `lost` settings."""
         for name in lost:
             path = f"{section}.{name}"
             if path in self._places:
@@ -209,7 +211,7 @@ class Merger:
 
 
 def shown(value: Any) -> str:
-    """A value as it may have been typed."""
+    """A value as it might have been typed."""
     if isinstance(value, Mapping):
         pairs = [f"{key}={shown(one)}" for key, one in value.items()]
         return ",".join(pairs)

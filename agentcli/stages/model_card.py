@@ -1,7 +1,7 @@
-"""The model card of a run, made from its manifest and those of the runs it came from.
+"""The model card of a run, from its manifest and those of the runs before it.
 
-Every figure is one that a stage recorded. The card says where the weights come from,
-how they were trained, what they score, and which commands to type for the same.
+Every number was recorded by a stage. The card says where the weights come from, how
+they were trained, how they score, and which commands reproduce them.
 """
 
 import re
@@ -20,7 +20,7 @@ from agentcli.records.types import StageRecord
 from agentcli.stages.layers import list_presets
 
 TRAINING = ("run", "train", "sft")
-"""Stages that leave a checkpoint, the last one first where a run has several."""
+"""Stages that write a checkpoint. If a run has several, the first one here ran last."""
 PAPERS = {
     "spark": "SPARK: Strategic Policy-Aware Exploration via Key-State Dynamic "
     "Branching",
@@ -30,9 +30,9 @@ PAPERS = {
 }
 """Titles of the papers, by method."""
 LIBRARIES = ("agentcli", "python", "torch", "transformers", "trl", "peft")
-"""Packages whose versions the card names."""
+"""Packages whose versions the card lists."""
 MACHINE_PATH = re.compile(r"(^|(?<==))/(?:[^/\s]+/)*")
-"""The folders of a path that only means something on one machine."""
+"""The folders of a path that exists only on one machine."""
 
 
 class Training(NamedTuple):
@@ -52,9 +52,9 @@ class Training(NamedTuple):
 def model_card(run: Path, repo: str | None = None, folder: Path | None = None) -> str:
     """The card as Markdown, with the metadata that the hub reads.
 
-    `repo` is the model's name there, where it has one, and `folder` holds its files,
-    where they are not in RUN/checkpoint. Raises DataError for a run in which no
-    training ended.
+    `repo` is the model's name on the hub, if it has one, and `folder` contains its
+    files, if they are not in RUN/checkpoint. Raises DataError if no training has
+    finished in the run.
     """
     trainings = lineage(run)
     name = repo or run.resolve().name
@@ -71,10 +71,10 @@ def model_card(run: Path, repo: str | None = None, folder: Path | None = None) -
 
 
 def lineage(run: Path) -> list[Training]:
-    """The trainings that led to the weights of a run, the newest first.
+    """The trainings that led to the weights of a run, newest first.
 
-    It ends with a model that no run here has made. Raises DataError where the run
-    itself was not trained.
+    It ends at a model that was not made by a run on this machine. Raises DataError if
+    the run itself was not trained.
     """
     trainings: list[Training] = []
     visited: set[Path] = set()
@@ -96,7 +96,7 @@ def lineage(run: Path) -> list[Training]:
 
 
 def base_model(trainings: Sequence[Training]) -> str | None:
-    """The hub id of the model that all began with; None for any other."""
+    """The hub id of the initial model; None if it is not on the hub."""
     start = trainings[-1].start
     is_path = Path(start).exists() or start.startswith((".", "/", "~"))
     if start == TINY or is_path or start.count("/") > 1:
@@ -132,7 +132,7 @@ def _metadata(folder: Path, trainings: Sequence[Training]) -> str:
 
 
 def _methods(training: Training) -> list[str]:
-    """How trees grew and credit was given; nothing for imitation."""
+    """How trees grew and credit was assigned; empty for imitation."""
     settings = training.record.settings
     if training.stage == "sft":
         return []
@@ -140,7 +140,7 @@ def _methods(training: Training) -> list[str]:
 
 
 def _credit(training: Training) -> str:
-    """The credit method: of the settings, or of the file that was read."""
+    """The credit method from the settings, or from the credit file that was read."""
     for path in training.record.inputs:
         if Path(path).parent.name == "credit":
             return Path(path).name.partition(".")[0]
@@ -188,13 +188,13 @@ def _split(settings: dict[str, Any]) -> str:
 
 
 def _presets(trainings: Sequence[Training]) -> list[Path]:
-    """The presets that the commands named."""
+    """The presets used in the commands."""
     words = {word for one in trainings for word in one.record.command}
     return [path for path in list_presets() if path.stem in words]
 
 
 def _success(run: Path) -> str:
-    """The evaluations that the run holds, as a table."""
+    """The evaluations in the run, as a table."""
     rows = []
     for file in sorted((run / "evaluation").glob("*.json")):
         summary = read_json(file, EvaluationSummary)
@@ -255,7 +255,7 @@ def _command(record: StageRecord) -> str:
 
 
 def _public(text: str) -> str:
-    """A word of a command without the folders of this machine."""
+    """A word of a command, without the folders of this machine."""
     return MACHINE_PATH.sub("", text)
 
 

@@ -1,4 +1,4 @@
-"""env new: a world to change into one's own, and its test."""
+"""env new: an example world to change into your own, and its test."""
 
 import keyword
 import re
@@ -14,10 +14,10 @@ NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 
 def new_world(name: str, folder: Path) -> dict[Path, str]:
-    """The files of a new world with what they hold; nothing is written.
+    """The files of a new world and their contents; nothing is written.
 
-    Raises UsageError for a name that is no module of its own or that its files use
-    otherwise, and for a file that exists.
+    Raises UsageError for a name that is not a Python module name, that another module
+    or world has, or that the files use otherwise, and for a file that exists.
     """
     if not NAME.fullmatch(name) or keyword.iskeyword(name):
         raise UsageError(
@@ -41,7 +41,7 @@ def new_world(name: str, folder: Path) -> dict[Path, str]:
 
 
 def write_world(texts: dict[Path, str]) -> None:
-    """Writes the files. Raises WriteError for one that cannot be written."""
+    """Writes the files. Raises WriteError if one cannot be written."""
     for path, text in texts.items():
         try:
             with path.open("x", encoding="utf-8") as file:
@@ -51,7 +51,7 @@ def write_world(texts: dict[Path, str]) -> None:
 
 
 def _is_importable(name: str) -> bool:
-    """Whether `import NAME` finds another module than one of this folder."""
+    """Whether `import NAME` finds a module outside this folder."""
     import sys
     from importlib.machinery import PathFinder
 

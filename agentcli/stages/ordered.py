@@ -1,6 +1,6 @@
 """Sorts files of records by task, or by any other key of a line.
 
-The lines are copied as they are, and never held in memory.
+The lines are copied unchanged, and the file is never in memory as a whole.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -17,11 +17,11 @@ from agentcli.records.regular import open_regular
 from agentcli.records.types import Task
 
 Place = tuple[IO[bytes], int]
-"""A file, and where a line of it begins."""
+"""A file, and the offset of a line in it."""
 
 
 class _Head(msgspec.Struct):
-    """The part of a record that sorting needs."""
+    """The part of a record that is needed for sorting."""
 
     task: Task | str
 
@@ -43,9 +43,9 @@ def write_in_order(
 ) -> None:
     """Writes the lines of all sources to `out` in the order of their keys.
 
-    Lines of one key keep their order; lines of other keys are left out, and a torn last
-    line. `out`, which may be a source, appears whole. Raises DataError for a damaged
-    line.
+    Lines with the same key keep their order; lines with other keys and a torn last line
+    are left out. `out`, which may be a source, appears complete. Raises DataError for a
+    damaged line.
     """
     with ExitStack() as stack:
         places: dict[Hashable, list[Place]] = {}
@@ -57,14 +57,14 @@ def write_in_order(
         for key in keys:
             for origin, offset in places.get(key, ()):
                 origin.seek(offset)
-                # The last line of a killed writer may lack its newline.
+                # The last line of a killed writer may have no newline.
                 ordered.write(origin.readline().rstrip(b"\n") + b"\n")
 
 
 def _keyed(
     file: IO[bytes], source: Path, key_of: Callable[[bytes], Hashable]
 ) -> Iterator[tuple[Hashable, int]]:
-    """The key of each line, and where the line begins."""
+    """The key and the offset of each line."""
     offset = 0
     for number, line in enumerate(file, 1):
         if not line.endswith(b"\n") and is_torn(line, _HEADS):

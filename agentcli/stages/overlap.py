@@ -1,8 +1,8 @@
-"""What the panel of an evaluation shares with others, and with what was trained on.
+"""The overlap of an evaluation's panel with other panels and with the training tasks.
 
-A success rate means something else where the model has met the tasks, or their kind.
-The model's past is read from manifests: each training names its trees, and the model
-that it went on from. What was moved away since is left out.
+A success rate has another meaning if the model was trained on the tasks or their kind.
+The model's history is read from manifests: each training names its trees and its
+starting model. Runs that were moved since then are left out.
 """
 
 from collections import Counter
@@ -36,9 +36,9 @@ class _TaskOfEpisode(msgspec.Struct):
 def of_training(
     panel: Panel, split: str, card: Card, model: str | None
 ) -> Iterator[str]:
-    """One line each on tasks, and on kinds of tasks, that the model was trained on.
+    """One line each on tasks and on kinds of tasks that the model was trained on.
 
-    Kinds count only in a split that is meant for new ones.
+    Kinds matter only in a split that is meant to test new ones.
     """
     trees = Counter[str]()
     tasks = set()
@@ -62,7 +62,7 @@ def of_training(
 
 
 def of_panels(panels: Mapping[str, set[str]]) -> Iterator[str]:
-    """One line on each panel that is a part of another; tasks by label."""
+    """One line for each panel that is part of another; `panels` has tasks by label."""
     for label, tasks in panels.items():
         wholes = [name for name, whole in panels.items() if tasks < whole]
         if wholes:
@@ -73,10 +73,10 @@ def of_panels(panels: Mapping[str, set[str]]) -> Iterator[str]:
 
 
 def panels_of(run: Path) -> dict[str, set[str]]:
-    """The tasks of the evaluations that ended in a run, by label."""
+    """The tasks of a run's finished evaluations, by label."""
     panels = {}
     for summary in sorted((run / "evaluation").glob("*.json")):
-        # A damaged file is refused by those who read it for its own sake.
+        # A damaged file is refused by the commands that need it.
         with suppress(DataError):
             rows = read_records(summary.with_suffix(".jsonl"), _TaskOfEpisode)
             panels[summary.stem] = {row.task for row in rows}
@@ -84,7 +84,7 @@ def panels_of(run: Path) -> dict[str, set[str]]:
 
 
 def training_trees(model: str | None) -> list[Path]:
-    """The trees that a model, and those that it went on from, were trained on."""
+    """The trees that a model, and the models it was trained from, were trained on."""
     files: dict[Path, None] = {}
     past: set[Path] = set()
     while model is not None:

@@ -1,4 +1,4 @@
-"""What a tree cost in an earlier stage with the same settings, for an estimate."""
+"""The cost of a tree in an earlier stage with the same settings, for estimates."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,11 +17,11 @@ OF_ONE_RUN = {
     "rollout": ("iteration", "budget", "tasks_per_step"),
     "train": ("credit", "reference", "learning_rate"),
 }
-"""Settings in which the stage that is looked back at may differ."""
+"""Settings that may differ in the earlier stage."""
 SAMPLED_BY = ("environment", "policy", "prompt", "rollout")
-"""Settings on which the time of a tree depends."""
+"""Settings that affect the time of a tree."""
 LOOK_BACK = 4
-"""Iterations of one loop that are averaged."""
+"""Number of a loop's iterations that are averaged."""
 
 
 class Pace(NamedTuple):
@@ -33,7 +33,7 @@ class Pace(NamedTuple):
 
 
 def pace_of(settings: Settings, out: Path, stage: str, *sections: str) -> Pace | None:
-    """The cost of a tree in the newest `stage` with the same settings beside `out`."""
+    """The cost of a tree in the newest `stage` with the same settings near `out`."""
     wanted = _compared(plain(settings), sections)
     for run in _newest_runs(out.parent):
         same = []
@@ -63,7 +63,7 @@ def _record(folder: Path, stage: str) -> StageRecord | None:
 
 
 def _compared(settings: dict[str, Any], sections: Sequence[str]) -> dict[str, Any]:
-    """The sections without what is OF_ONE_RUN."""
+    """The sections without the settings in OF_ONE_RUN."""
     chosen = {section: settings.get(section) for section in sections}
     return without(chosen, OF_ONE_RUN)
 

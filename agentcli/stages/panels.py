@@ -1,4 +1,4 @@
-"""Which tasks a stage walks, in which order: a panel, always with its hash."""
+"""Panels: which tasks a stage plays, in which order, always with a hash."""
 
 import hashlib
 import random
@@ -27,16 +27,16 @@ def make_panel(
 
 
 def panel_hash(tasks: Iterable[str]) -> str:
-    """sha256 of task ids joined by newlines."""
+    """SHA-256 of the task ids joined by newlines."""
     return hashlib.sha256("\n".join(tasks).encode()).hexdigest()
 
 
 def panel_for(world: World, settings: EnvironmentSettings) -> Panel:
-    """The panel that settings name.
+    """The panel that the settings describe.
 
-    It is a file or a split, narrowed by `where`, then cut after its first `tasks`.
-    Raises DataError for a panel file that is damaged or of another world, UsageError
-    when no task is left.
+    It is a file or a split, narrowed by `where`, then cut after the first `tasks`.
+    Raises DataError for a panel file that is damaged or from another world, UsageError
+    if no task is left.
     """
     if settings.panel is not None:
         panel = read_panel(Path(settings.panel), world.card.name)
@@ -55,7 +55,7 @@ def panel_for(world: World, settings: EnvironmentSettings) -> Panel:
 
 
 def _narrowing(where: dict[str, list[str]], tasks: Sequence[Task]) -> str:
-    """The option that left none of the tasks, and what else it may be."""
+    """The option that removed all tasks, and its possible values."""
     if not where:
         return "environment.options and --data; choose another --split, or widen them"
     conditions = []
@@ -71,7 +71,7 @@ def _narrowing(where: dict[str, list[str]], tasks: Sequence[Task]) -> str:
 
 
 def parse_shard(text: str | None) -> Shard | None:
-    """The text "3/8" as Shard(3, 8); None stays None. Raises UsageError."""
+    """Parses "3/8" as Shard(3, 8); None stays None. Raises UsageError."""
     if text is None:
         return None
     index, _, count = text.partition("/")
@@ -85,13 +85,13 @@ def parse_shard(text: str | None) -> Shard | None:
 
 
 def interleaved(parts: Sequence[Sequence[str]]) -> list[str]:
-    """The task ids of a whole panel from its parts, in the order of their shards."""
+    """The task ids of a whole panel from its parts, which are in shard order."""
     rounds = zip_longest(*parts)
     return [task for task in chain.from_iterable(rounds) if task is not None]
 
 
 def read_panel(path: Path, world: str) -> Panel:
-    """A panel file. Raises DataError for another hash, and for another world."""
+    """Reads a panel file. Raises DataError for a wrong hash or another world."""
     panel = read_json(path, Panel)
     if panel_hash(task.id for task in panel.tasks) != panel.sha256:
         raise DataError(
@@ -111,17 +111,17 @@ def iteration_tasks(
     iteration: int,
     seed: int,
 ) -> list[Task]:
-    """The tasks of one iteration of `run`, none of them twice.
+    """The tasks of one iteration of `run`, without duplicates.
 
-    The panel is walked in a fresh seeded order each time round. Raises UsageError when
-    it is smaller than one iteration.
+    In every pass the panel is shuffled again with a seed. Raises UsageError if it is
+    smaller than one iteration.
     """
     if per_step > len(tasks):
         raise UsageError(
             f"rollout.tasks_per_step is {per_step}, but the panel has only "
             f"{len(tasks)} tasks"
         )
-    # Tasks that fill no whole iteration are left out of a lap.
+    # Tasks that do not fill a whole iteration are left out of that pass.
     lap, place = divmod(iteration, len(tasks) // per_step)
     order = list(tasks)
     random.Random(derive_seed(seed, "lap", lap)).shuffle(order)
@@ -129,7 +129,7 @@ def iteration_tasks(
 
 
 def _attributes_of(task: Task) -> dict[str, str]:
-    """What --where can ask about a task: its kind and split, and what its world adds."""
+    """The attributes for --where: kind, split, and those that the world adds."""
     return {"kind": task.kind, "split": task.split, **task.attributes}
 
 
@@ -138,10 +138,10 @@ def _select(
     tasks: Sequence[Task],
     where: dict[str, list[str]],
 ) -> list[Task]:
-    """Keeps the tasks whose attributes are among those asked for, in their order.
+    """Keeps the tasks with one of the requested attribute values, in their order.
 
-    A task without the attribute is left out. Raises UsageError when `where` names one
-    that no task has.
+    A task without the attribute is left out. Raises UsageError if no task has an
+    attribute that `where` names.
     """
     known: dict[str, str] = {}
     kept = []

@@ -1,8 +1,8 @@
-"""A stage before its work: what it would read, write and leave alone.
+"""The plan of a stage: its inputs, outputs and conditions.
 
 Every stage has two halves. `plan(...)` reads, checks, counts and refuses; it writes
 nothing, starts no process and loads no model. `perform(plan, session)` does the work.
-`--dry-run` prints the plan, and `--resume` compares it with the one begun.
+`--dry-run` prints the plan, and `--resume` compares it with the one that was begun.
 """
 
 import os
@@ -30,7 +30,8 @@ SPEED_ONLY = {
     "train": ("save_every_updates",),
     "sft": ("save_every_updates",),
 }
-"""Settings that change how fast a result comes or is refused, not the result.
+"""Settings that affect the speed of a result, or whether it is refused, but not the
+result.
 
 A resumed stage may change them.
 """
@@ -38,41 +39,41 @@ A resumed stage may change them.
 
 @dataclass(frozen=True, kw_only=True)
 class StagePlan(ABC):
-    """One stage that was checked and has not begun."""
+    """A stage that was checked and has not begun."""
 
     stage: str
     """Its name in the manifest: rollout, credit/grpo, evaluation/L0, ..."""
     run: RunDirectory
-    """Where it writes."""
+    """The run directory that it writes to."""
     settings: Settings
-    """The settings that the manifest will name."""
+    """The settings to record in the manifest."""
     sections: tuple[str, ...]
-    """The settings, besides the seed, that determine the output."""
+    """The sections that determine the output, besides the seed."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
-    """What else must be the same when the stage is resumed."""
+    """Further values that must be the same when the stage is resumed."""
     inputs: Mapping[str, Any]
-    """What it reads, by a name for people."""
+    """What it reads, by readable names."""
     sources: Sequence[Path] = ()
-    """The files and model directories among its inputs; those that exist are hashed."""
+    """The files and model directories among its inputs; existing ones are hashed."""
     outputs: Sequence[Path]
     """The files and folders that it writes."""
     resumable: bool = True
-    """Whether --resume can go on where it was interrupted."""
+    """Whether --resume can continue it after an interruption."""
 
     @abstractmethod
     def counts(self) -> dict[str, int]:
-        """How much there is to do, for --dry-run.
+        """The amount of work, for --dry-run.
 
         May read the inputs. Raises DataError for damaged ones.
         """
 
     def expected(self) -> "Expected | None":
-        """The disk, memory and time it takes, where a stage can say."""
+        """The estimated disk, memory and time, if the stage can estimate them."""
         return None
 
     @cached_property
     def hashes(self) -> dict[str, str]:
-        """sha256 of the inputs by path."""
+        """SHA-256 of the inputs by path."""
         return hash_inputs([path for path in self.sources if is_there(path)])
 
     @cached_property
@@ -82,7 +83,7 @@ class StagePlan(ABC):
 
 
 def determining(settings: Settings, sections: Sequence[str]) -> dict[str, Any]:
-    """The seed and the sections, as plain values, without what is SPEED_ONLY."""
+    """The seed and the sections as plain values, without SPEED_ONLY settings."""
     chosen = {section: plain(getattr(settings, section)) for section in sections}
     values = {"seed": settings.seed, **without(chosen, SPEED_ONLY)}
     if "rollout" in values:
@@ -95,7 +96,7 @@ def determining(settings: Settings, sections: Sequence[str]) -> dict[str, Any]:
 def without(
     sections: Mapping[str, Any], left_out: Mapping[str, Sequence[str]]
 ) -> dict[str, Any]:
-    """Plain sections of settings, each without those that are `left_out` of it."""
+    """Plain sections of settings, each without its settings in `left_out`."""
     kept = {}
     for section, values in sections.items():
         names = left_out.get(section, ())
@@ -106,7 +107,7 @@ def without(
 
 
 def plain(value: Any) -> Any:
-    """A value as it comes back from a file: mappings, lists and scalars only."""
+    """A value as read back from a file: only mappings, lists and scalars."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
@@ -120,15 +121,15 @@ def with_changes(settings: Settings, **sections: Mapping[str, Any]) -> Settings:
 
 
 def with_model(settings: Settings, model: str | None) -> Settings:
-    """Settings that name the model in use, for the manifest."""
-    # The name of a served model is a setting already.
+    """Settings that include the model in use, for the manifest."""
+    # The name of a served model is already a setting.
     if settings.policy.kind == "openai":
         return settings
     return with_changes(settings, policy={"model": model})
 
 
 def model_sources(model: str | None) -> list[Path]:
-    """The model's directory; nothing for a hub id or a policy without a model."""
+    """The model's directory; empty for a hub id or a policy without a model."""
     if model is None or not Path(model).is_dir():
         return []
     return [Path(model)]
@@ -140,15 +141,15 @@ def check_model(
     option: str = "--model",
     maker: str = MAKE_A_MODEL,
 ) -> None:
-    """Refuses a model that cannot be loaded, by its files' headers.
+    """Refuses a model that cannot be loaded, judging by its files' headers.
 
-    `setting` names the model, `option` says how to name another, and `maker` is the
-    command that makes one. Raises MissingError where a path leads nowhere, DataError
-    for a directory whose weights are not whole.
+    Messages use `setting` for the model, `option` for how to name another one, and
+    `maker` for the command that makes one. Raises MissingError if a path does not
+    exist, DataError for a directory with incomplete weights.
     """
     if model is None:
         return
-    # A hub id has at most one slash; no run is on the hub, and no link.
+    # A hub id has at most one slash; runs and links are not on the hub.
     begins_as_path = model.startswith((".", "/", "~", "runs/"))
     is_path = begins_as_path or model.count("/") > 1 or os.path.islink(model)
     if is_path and not Path(model).is_dir():

@@ -1,4 +1,4 @@
-"""How the stages of a loop, and a training, move the bar of their command."""
+"""The progress bar during the stages of a loop and during a training."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,8 +8,7 @@ from agentcli.reports.standing import Count, Progress, Standing
 class Within(Progress):
     """The progress of one stage of a loop, as a phase of the loop's bar.
 
-    Its notes are in the log of the stage. `success` is shown as `of`, where that is a
-    name.
+    Its notes are in the stage's log. `success` is shown under the name `of`, if given.
     """
 
     def __init__(self, loop: Progress, of: str | None = None) -> None:
@@ -27,12 +26,12 @@ class Within(Progress):
         success: float | None = None,
         figures: Mapping[str, float] | None = None,
     ) -> None:
-        """Shows how far the phase is."""
+        """Shows the progress of the phase."""
         self._count.add(n, success, figures)
         self._show()
 
     def wait(self, text: str) -> None:
-        """Shows what the loop waits for."""
+        """Shows what the loop is waiting for."""
         self._loop.wait(text)
 
     def _show(self) -> None:
@@ -47,7 +46,7 @@ def updates_bar(
     progress: Progress,
     title: str,
 ) -> Callable[[int, int, Mapping[str, float]], None]:
-    """A trainer's callback (updates done, updates in all, figures) that moves the bar.
+    """A trainer's callback (updates done, updates in all, figures) for the bar.
 
     The first call, without figures, says where training begins.
     """

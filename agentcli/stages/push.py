@@ -1,8 +1,8 @@
-"""push: a trained model and its card, uploaded to the Hugging Face hub in one commit.
+"""push: uploads a trained model and its card to the Hugging Face hub in one commit.
 
-The files are those of the checkpoint; the card is made from the manifests. The address
-of the hub and the token are huggingface_hub's own (HF_ENDPOINT, HF_TOKEN or `hf auth
-login`). A token is never printed.
+The files are those of the checkpoint; the card is generated from the manifests. The
+hub's address and the token are those of huggingface_hub (HF_ENDPOINT, HF_TOKEN or `hf
+auth login`). The token is never printed.
 """
 
 from collections.abc import Iterator
@@ -19,33 +19,33 @@ from agentcli.stages.model_card import model_card
 
 CARD = "README.md"
 REFUSED = (401, 403)
-"""What a hub answers to a token that may not write there."""
+"""The hub's status codes for a token without write access."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PushPlan:
-    """A model that may be uploaded."""
+    """A model that is ready to upload."""
 
     repo: str
     folder: Path
-    """Where its files lie."""
+    """The folder of its files."""
     card: str
     private: bool
 
     @property
     def files(self) -> list[Path]:
-        """The files of the model. The card takes the place of one that lies there."""
+        """The files of the model. The new card replaces an existing one."""
         files = (path for path in sorted(self.folder.rglob("*")) if path.is_file())
         return [path for path in files if path.relative_to(self.folder) != Path(CARD)]
 
     @property
     def names(self) -> list[str]:
-        """The files as they are called on the hub."""
+        """The names of the files on the hub."""
         names = [path.relative_to(self.folder).as_posix() for path in self.files]
         return [CARD, *names]
 
     def counts(self) -> dict[str, int]:
-        """How much is uploaded."""
+        """The amount to upload."""
         sizes = sum(path.stat().st_size for path in self.files)
         return {"files": len(self.names), "bytes": sizes + len(self.card.encode())}
 
@@ -58,11 +58,11 @@ def plan(
     card: Path | None = None,
     private: bool = False,
 ) -> PushPlan:
-    """The model of `run`, or the one in `folder`, as the hub's `repo`.
+    """Plans to upload the model of `run`, or the one in `folder`, to `repo`.
 
-    `card` is a file to take in the place of the card that is made. Raises UsageError
-    for an impossible name, and for an adapter whose base only this machine has;
-    DataError where there is no model, or no training ended.
+    `card` is a file to use instead of the generated card. Raises UsageError for an
+    impossible name, and for an adapter whose base exists only on this machine;
+    DataError if there is no model or no training has finished.
     """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
@@ -103,10 +103,10 @@ def _read_card(card: Path) -> str:
 
 
 def perform(plan: PushPlan, *, bars: bool = False) -> str:
-    """Makes the repository where there is none, commits all files, returns its address.
+    """Creates the repository if needed, commits all files and returns its address.
 
-    `bars` shows the hub's own progress. Raises MissingError without a token that may
-    write there, and AgentCliError where the hub cannot be reached or refuses.
+    `bars` shows the hub's own progress. Raises MissingError without a token with write
+    access, and AgentCliError if the hub cannot be reached or refuses.
     """
     from huggingface_hub import CommitOperationAdd, HfApi, get_token
     from huggingface_hub.utils import disable_progress_bars
@@ -133,7 +133,7 @@ def perform(plan: PushPlan, *, bars: bool = False) -> str:
 
 @contextmanager
 def _one_line(repo: str, token: str) -> Iterator[None]:
-    """Turns what the hub's client raises into one line without the token."""
+    """Turns errors of the hub's client into one line without the token."""
     from huggingface_hub.errors import HfHubHTTPError, HTTPError
 
     try:

@@ -1,7 +1,7 @@
-"""Starts Ray, or joins a cluster, with token authentication switched on.
+"""Starts Ray or joins a cluster, with token authentication switched on.
 
-Whoever reaches a Ray without it can run code. A Ray of this machine gets a token that
-nobody else knows and that ends with the command.
+Without it, anyone who can reach Ray can run code. A Ray on this machine gets a secret
+token that is valid until the command ends.
 """
 
 import logging
@@ -22,14 +22,14 @@ TOKEN = "RAY_AUTH_TOKEN"
 TOKEN_FILE = "RAY_AUTH_TOKEN_PATH"
 HOME_TOKEN = Path("~/.ray/auth_token")
 STORE_BYTES = 256_000_000
-"""Memory for trees on their way; Ray would take a third of the machine's."""
+"""Memory for trees in transit; Ray would reserve a third of the machine's."""
 
 
 def check_cluster(cluster: ClusterSettings) -> None:
-    """Refuses a place where no tree could grow, before anything is started.
+    """Refuses a cluster setting with which no tree could grow, before anything starts.
 
-    Raises UsageError for one that is misspelt or that must not ask for a token,
-    MissingError without Ray or without a token for a running cluster.
+    Raises UsageError if it is misspelt or points to a cluster without token
+    authentication, MissingError without Ray or without a token for a running cluster.
     """
     if cluster.is_local:
         return
@@ -65,7 +65,7 @@ def _has_token() -> bool:
 def connected(cluster: ClusterSettings) -> Iterator[Any]:
     """The module `ray`, connected for the block only."""
     check_cluster(cluster)
-    # The names of its sockets may be 107 bytes long, so that it cannot lie deep.
+    # Names of its sockets are limited to 107 bytes, so the folder needs a short path.
     with TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
         variables = {MODE: "token", "RAY_USAGE_STATS_ENABLED": "0"}
         if cluster.on == "ray":
@@ -88,7 +88,7 @@ def connected(cluster: ClusterSettings) -> Iterator[Any]:
 
 
 def _start(ray: Any, workers: int, folder: str) -> None:
-    """Starts a Ray on this machine. Raises MissingError where it does not come up."""
+    """Starts Ray on this machine. Raises MissingError if it does not start."""
     try:
         ray.init(
             address="local",
@@ -100,7 +100,7 @@ def _start(ray: Any, workers: int, folder: str) -> None:
             _node_ip_address="127.0.0.1",
             _temp_dir=folder,
         )
-    # Ray raises a bare Exception on a machine that is too busy.
+    # On a machine that is too busy, Ray raises a bare Exception.
     except Exception as error:
         raise MissingError(
             f"cluster.on ray: Ray does not start here ({' '.join(str(error).split())}); "
@@ -109,8 +109,8 @@ def _start(ray: Any, workers: int, folder: str) -> None:
 
 
 def _join(ray: Any, address: str) -> None:
-    """Joins a running cluster. Raises MissingError where it does not answer."""
-    # What Ray tells on the way is in the error as well.
+    """Joins a running cluster. Raises MissingError if it does not answer."""
+    # Everything that Ray logs meanwhile is in the error too.
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -127,7 +127,7 @@ def _join(ray: Any, address: str) -> None:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Sets variables of the environment for the block."""
+    """Sets environment variables for the block."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

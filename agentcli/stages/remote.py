@@ -1,6 +1,6 @@
-"""What passes between a command and the workers that grow its trees elsewhere.
+"""The messages between a command and the workers that grow its trees elsewhere.
 
-All of it travels as JSON: no record is ever an object of another process.
+All messages are JSON: a process never unpickles objects from another one.
 """
 
 import os
@@ -26,9 +26,9 @@ from agentcli.stages.sampling import GrowerPlan, SamplingPlan
 
 
 class RemoteStage(msgspec.Struct, kw_only=True):
-    """A stage as a worker gets it.
+    """A stage in the form that workers get.
 
-    It goes with every task, so that a worker that was started again knows all of it.
+    It is sent with every task, so that a restarted worker has everything it needs.
     """
 
     settings: dict[str, Any]
@@ -36,14 +36,14 @@ class RemoteStage(msgspec.Struct, kw_only=True):
     critic: str | None
     prm: str | None
     folder: str
-    """Where the command was typed; paths in the settings begin there."""
+    """The command's working directory; paths in the settings are relative to it."""
     hashes: dict[str, str]
-    """sha256 of the models' files and the panel, by path."""
+    """SHA-256 of the models' files and the panel, by path."""
     versions: dict[str, str]
-    """Of agentcli, its source and the packages that a result may depend on."""
+    """Versions of agentcli, its source and the packages that a result may depend on."""
 
     def grower_plan(self) -> GrowerPlan:
-        """The plan with its world made here."""
+        """The plan, with its world created in this process."""
         settings = decode(self.settings)
         world = make_world(settings.environment)
         return GrowerPlan(
@@ -56,21 +56,21 @@ class RemoteStage(msgspec.Struct, kw_only=True):
 
 
 class RemoteReport(msgspec.Struct, tag=True):
-    """What a worker says of itself before its first task."""
+    """A worker's report before its first task."""
 
     node: str
     commits: dict[str, str]
-    """Of the models of the hub, by their ids."""
+    """Commits of models from the hub, by model id."""
 
 
 class RemoteTree(msgspec.Struct, tag=True):
-    """A tree, with what its worker has spent so far on the stage."""
+    """A tree, and the time its worker has spent on the stage so far."""
 
     tree: Tree
     seconds: TreeSeconds
     pictures: dict[str, bytes]
     worker: str
-    """Another one after every start."""
+    """An id that is new after every restart."""
     spent: dict[str, float]
     retries: int
 
@@ -82,7 +82,7 @@ class RemoteFault(msgspec.Struct, tag=True):
     text: str
 
     def error(self) -> AgentCliError:
-        """The error itself."""
+        """The error as an exception."""
         kind: type[AgentCliError] = getattr(errors, self.kind)
         return kind(self.text)
 
@@ -91,7 +91,7 @@ RemoteAnswer = RemoteReport | RemoteTree | RemoteFault
 
 
 def remote_stage(plan: SamplingPlan) -> RemoteStage:
-    """The stage as its workers get it."""
+    """The stage in the form that its workers get."""
     return RemoteStage(
         settings=plain(plan.settings),
         model=plan.model,
@@ -109,15 +109,16 @@ def versions_here() -> dict[str, str]:
     folder = Path(agentcli.__file__).parent
     for file in sorted(folder.rglob("*.py")):
         digest.update(file.read_bytes())
-    # A build for a GPU and one for a CPU are one version: 2.13.0+cpu, 2.13.0+cu128.
+    # CPU and GPU builds count as one version: 2.13.0+cpu, 2.13.0+cu128.
     public = {name: text.partition("+")[0] for name, text in versions().items()}
     return {**public, "agentcli's source": digest.hexdigest()[:12]}
 
 
 def refuse_other_versions(wanted: Mapping[str, str], here: Mapping[str, str]) -> None:
-    """Raises MissingError for the first package that is another one here.
+    """Raises MissingError for the first package whose version differs here.
 
-    What only one side has does not matter: where it is needed, it is missed.
+    A package that only one side has is ignored; if it is needed, its absence is
+    reported.
     """
     for name, version in wanted.items():
         there = here.get(name, version)
@@ -129,7 +130,7 @@ def refuse_other_versions(wanted: Mapping[str, str], here: Mapping[str, str]) ->
 
 
 def refuse_other_files(hashes: Mapping[str, str]) -> None:
-    """Raises MissingError for a file that is not here, DataError for another one."""
+    """Raises MissingError for a missing file, DataError for one with other contents."""
     for path, sha256_there in hashes.items():
         if not Path(path).is_file():
             raise MissingError(
@@ -144,7 +145,7 @@ def refuse_other_files(hashes: Mapping[str, str]) -> None:
 
 
 def hub_commits(*models: str | None) -> dict[str, str]:
-    """The commit of each model of the hub that was loaded here."""
+    """The commit of each model that was loaded here from the hub."""
     from huggingface_hub import try_to_load_from_cache
 
     commits = {}

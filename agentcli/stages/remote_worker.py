@@ -1,7 +1,7 @@
-"""A worker: what `--on ray` starts on other machines.
+"""A worker, which `--on ray` starts on other machines.
 
-It takes tasks of a stage and gives trees. It keeps its engines, its policy and its
-further models as long as the command runs, as the loop of one process does.
+It takes tasks of a stage and returns trees. It keeps its engines, policy and further
+models as long as the command runs, like a loop in one process.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ from agentcli.stages.workplace import Workshop
 
 
 class RemoteWorker:
-    """Grows trees for a command that was typed elsewhere.
+    """Grows trees for a command on another machine.
 
-    Its methods take and give JSON. What agentcli refuses is given as a RemoteFault.
+    Its methods take and return JSON. Errors of agentcli are returned as a RemoteFault.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class RemoteWorker:
         return _encoded(RemoteReport(socket.gethostname(), commits))
 
     async def grow(self, stage: bytes, job: bytes) -> bytes:
-        """Grows one tree of a stage that it knows or now opens."""
+        """Grows one tree; opens the stage if it is new."""
         try:
             grower = await self._open(stage)
             grown = await grower.grow(msgspec.json.decode(job, type=Seedling))
@@ -74,11 +74,11 @@ class RemoteWorker:
         )
 
     async def close(self) -> None:
-        """Ends engines and models."""
+        """Stops engines and models."""
         await self._closing.aclose()
 
     async def _open(self, stage: bytes) -> LocalGrower:
-        """The grower of a stage; the one before it is closed."""
+        """The grower of a stage; the grower of the previous stage is closed."""
         async with self._opening:
             if self._grower is None or self._stage != stage:
                 await self._of_stage.aclose()
@@ -110,7 +110,7 @@ class RemoteWorker:
 
 
 def _fault(error: AgentCliError | ModuleNotFoundError) -> RemoteFault:
-    """The error as the command raises it, with the name of this machine."""
+    """The error as the command should raise it, with the name of this machine."""
     place = f"worker on {socket.gethostname()}"
     if isinstance(error, AgentCliError):
         return RemoteFault(type(error).__name__, f"{place}: {error}")

@@ -1,4 +1,4 @@
-"""Which run directory a command means, and which model."""
+"""Determines the run directory and the model of a command."""
 
 import os
 from itertools import count
@@ -15,7 +15,7 @@ from agentcli.stages.plan import without
 
 RUNS = Path("runs")
 SETTING_STAGES = ("train", "rollout", "sft", "demos", "run")
-"""Stages whose recorded settings later commands inherit, the preferred ones first."""
+"""Stages whose recorded settings later commands inherit, in order of preference."""
 
 NOT_INHERITED = {
     "environment": ("split", "tasks", "where", "panel", "shard"),
@@ -25,16 +25,16 @@ NOT_INHERITED = {
     "evaluation": ("split", "tasks", "label", "budget"),
     "cluster": ("on", "workers", "gpus"),
 }
-"""Settings that belong to one command and not to the run: never inherited."""
+"""Settings that belong to one command rather than to the run, and are not inherited."""
 OF_WORLD_AND_POLICY = ("environment", "prompt", "policy", "threads")
-"""What a new run takes from runs/latest: not how that one explored or was trained."""
+"""What a new run takes from runs/latest, without its exploration and training."""
 
 
 def find_run(path: Path | None, maker: str = "rollout") -> Path:
     """The run directory given, or the newest (runs/latest).
 
-    `maker` is the command that makes such a run. Raises DataError when it does not
-    exist, and UsageError when none was given and there is no newest one.
+    `maker` is the command that makes such a run. Raises DataError if it does not exist,
+    and UsageError if none was given and there is no newest one.
     """
     if path is not None:
         if path.is_file():
@@ -56,12 +56,12 @@ def find_run(path: Path | None, maker: str = "rollout") -> Path:
             "no RUN given and no runs/latest here; name a run directory, or make one "
             f"with: {chain}"
         )
-    # The next run will be another latest: messages name this one by its own name.
+    # runs/latest will soon be another run, so messages use this run's own name.
     return RUNS / latest.resolve().name
 
 
 def new_run(out: Path | None, stage: str) -> Path:
-    """Where a stage writes: `out`, or the first free runs/<stage>-NNN.
+    """The folder that a stage writes to: `out`, or the first unused runs/<stage>-NNN.
 
     Raises UsageError as `usable` does.
     """
@@ -72,9 +72,9 @@ def new_run(out: Path | None, stage: str) -> Path:
 
 
 def usable(out: Path) -> Path:
-    """`out`, when it is a directory or one can be made there.
+    """Returns `out` if it is a directory or can be created as one.
 
-    Raises UsageError naming what is in its way, and for a name that is not UTF-8.
+    Raises UsageError naming what is in the way, and for a name that is not UTF-8.
     """
     if UNWRITABLE.search(str(out)):
         raise UsageError(f"-o {str(out)!a}: is not UTF-8; choose another name")
@@ -98,12 +98,13 @@ def find_model(
 ) -> str | None:
     """The model of a command.
 
-    It is that of the settings (--model or the preset's), else RUN/checkpoint, else the
-    one that RUN's manifest names. Without `updated` the model that RUN was sampled from
-    is meant, and no checkpoint. None for policies without a model; for an endpoint the
+    It is the one in the settings (--model or the preset's), else RUN/checkpoint, else
+    the one in RUN's manifest. Without `updated`, it is the model that RUN was sampled
+    from, never RUN/checkpoint. None for policies without a model; for an endpoint the
     served name, if one was given.
 
-    Raises UsageError saying how to make one, DataError for a manifest that names none.
+    Raises UsageError saying how to make one, DataError for a manifest without a valid
+    model.
     """
     model = settings.policy.model
     if settings.policy.kind == "openai":
@@ -125,9 +126,9 @@ def find_model(
 
 
 def _recorded_model(run: RunDirectory) -> str | None:
-    """The model that a manifest names; an adapter names its own base.
+    """The model in a manifest, or its adapter, which names its own base.
 
-    Raises DataError for an entry that names something else.
+    Raises DataError for an entry that is not a model.
     """
     stages = run.load_manifest().stages
     for name in ("rollout", *stages):
@@ -148,9 +149,10 @@ def _recorded_model(run: RunDirectory) -> str | None:
 
 
 def inherited(run: Path) -> dict[str, Any] | None:
-    """The settings that later commands take from a run's manifest.
+    """The settings that later commands inherit from a run's manifest.
 
-    They come without what belongs to one command only. None where there are none.
+    Settings that belong to one command only are left out. None if there are no
+    settings.
     """
     stages = RunDirectory(run).load_manifest().stages
     for stage in SETTING_STAGES:
@@ -162,7 +164,7 @@ def inherited(run: Path) -> dict[str, Any] | None:
 def inherited_by_new_run(run: Path) -> dict[str, Any] | None:
     """The part of `inherited` that a new run takes: the world and the policy.
 
-    A method option that was typed once would otherwise hold for all runs to come.
+    Otherwise a method option that was typed once would apply to all later runs.
     """
     settings = inherited(run)
     if settings is None:

@@ -1,6 +1,6 @@
 """rollout: grows one tree per task of the panel.
 
-trees.jsonl holds the trees in the panel's order; seconds.jsonl says how long each took.
+trees.jsonl contains the trees in panel order; seconds.jsonl records how long each took.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -45,7 +45,7 @@ from agentcli.stages.workplace import Workplace
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutPlan(WalkPlan):
-    """A rollout that may begin."""
+    """A rollout that is ready to begin."""
 
     def counts(self) -> dict[str, int]:
         """The tasks, and the most leaves and steps that their trees can have."""
@@ -57,7 +57,7 @@ class RolloutPlan(WalkPlan):
         }
 
     def expected(self) -> Expected:
-        """What the trees take."""
+        """The estimated cost of the trees."""
         tasks = len(self.panel.tasks)
         return expected_of_rollout(self.settings, self.run.path, self.model, tasks)
 
@@ -69,10 +69,10 @@ def plan(
     model: str | None,
     world: World | None = None,
 ) -> RolloutPlan:
-    """A rollout into `out`; `world` is given where it is made already.
+    """Plans a rollout into `out`; `world` is passed if it already exists.
 
     Raises what `check_sampling` raises, and UsageError and DataError for a panel that
-    cannot be walked.
+    cannot be played.
     """
     world = check_sampling(settings, model, world)
     critic = settings.rollout.critic
@@ -113,8 +113,8 @@ async def perform(
 ) -> StageRecord:
     """Writes trees.jsonl and seconds.jsonl.
 
-    `warn` makes it a part of a training loop, which trains on what did not error.
-    Without it, runs/latest names this run.
+    With `warn`, the rollout is part of a training loop, which trains on everything that
+    did not error. Without it, runs/latest is set to this run.
     """
     critic = plan.critic
     if critic is not None and not is_critic(critic):
@@ -140,9 +140,9 @@ def conclude(
     walked: PanelWalk,
     warn: Callable[[str], None] | None = None,
 ) -> StageRecord:
-    """Counts the trees, notes what is wrong with them, and ends the stage.
+    """Counts the trees, reports problems, and finishes the stage.
 
-    Raises AgentCliError at last where too many leaves errored.
+    Raises AgentCliError at the end if too many leaves errored.
     """
     tally, results = _counted(session.run.trees)
 
@@ -175,7 +175,7 @@ def conclude(
 
 
 def _counted(trees: Path) -> tuple[Tally, ResultsByKind]:
-    """The counts, and the results by task kind, over a trees file."""
+    """The counts of a trees file, and its results by kind of task."""
     tally = Tally()
     rows = list[Episode]()
     for tree in read_records(trees, Tree):
@@ -185,9 +185,9 @@ def _counted(trees: Path) -> tuple[Tally, ResultsByKind]:
 
 
 def results_of_run(run: RunDirectory) -> ResultsByKind:
-    """The results of the rollout that `run` holds.
+    """The results of the rollout in `run`.
 
-    They are counted again where an older agentcli did not record them.
+    If an older version did not record them, they are counted again.
     """
     record = run.finished("rollout")
     recorded = record.statistics.get("results") if record else None
@@ -197,7 +197,7 @@ def results_of_run(run: RunDirectory) -> ResultsByKind:
 
 
 def tasks_of(settings: Settings, world: World) -> tuple[Panel, int]:
-    """The panel to roll, or one iteration's slice of it, and the sampling seed."""
+    """The panel to play, or one iteration's part of it, and the sampling seed."""
     panel = panel_for(world, settings.environment)
     seed = settings.seed
     iteration = settings.rollout.iteration
@@ -210,7 +210,7 @@ def tasks_of(settings: Settings, world: World) -> tuple[Panel, int]:
 
 
 class TreeFile:
-    """trees.jsonl with seconds.jsonl beside it, as `walk` writes them."""
+    """trees.jsonl and seconds.jsonl, in the form that `walk` needs."""
 
     def __init__(self, run: RunDirectory) -> None:
         self.path = run.trees
@@ -226,12 +226,12 @@ class TreeFile:
         return kept
 
     def keep_only(self, tasks: Collection[str]) -> None:
-        """Drops errored trees, a second tree of a task and a torn last line."""
+        """Drops errored trees, duplicate trees of a task, and a torn last line."""
         owed = set(tasks)
         with rewriting(self.path) as writer:
             for tree in read_records(self.path, Tree):
                 if tree.task.id in owed and is_complete(tree):
-                    # A tree that was written twice is kept once.
+                    # If a tree was written twice, keep one.
                     owed.remove(tree.task.id)
                     writer.write(tree)
 
@@ -239,7 +239,7 @@ class TreeFile:
     def appending(self, session: Session) -> Iterator[Callable[[TimedTree], None]]:
         """A function that appends a tree and its seconds.
 
-        The tree is written last: where there is a tree there are its seconds.
+        The tree is written last: if a tree exists, so do its seconds.
         """
         with (
             session.appending(self.path) as write,
@@ -259,5 +259,5 @@ class TreeFile:
 
 
 def is_complete(tree: Tree) -> bool:
-    """Whether no leaf errored, so that nothing is owed for the task."""
+    """Whether no leaf errored, so that the task need not be played again."""
     return all(step.outcome is not Outcome.ERRORED for step in tree.steps)

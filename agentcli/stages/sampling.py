@@ -1,6 +1,7 @@
-"""What every stage that samples plans and opens.
+"""The plans and resources shared by all stages that sample.
 
-These are the world, the panel, the engines, the policy and the method's further models.
+Resources are the world, the panel, the engines, the policy and the method's further
+models.
 """
 
 import time
@@ -36,16 +37,16 @@ SECTIONS = ("environment", "policy", "prompt", "rollout")
 
 @dataclass(frozen=True, kw_only=True)
 class GrowerPlan:
-    """The part of a plan that growing a tree needs."""
+    """The part of a plan that is needed to grow a tree."""
 
     settings: Settings
     world: World
     model: str | None
-    """Model directory, hub id, or a server's name for it; None without one."""
+    """Model directory, hub id, or a server's name for it; None without a model."""
     critic: str | None = None
-    """Directory of the critic that appraises the trees."""
+    """Directory of the critic that gives every step a value."""
     prm: str | None = None
-    """Directory or hub id of the process reward model that scores their steps."""
+    """Directory or hub id of the process reward model that scores every step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,7 @@ class SamplingPlan(GrowerPlan, StagePlan):
 
     panel: Panel
     seed: int
-    """Every tree's own seed derives from it."""
+    """The seeds of all trees derive from it."""
 
 
 def check_sampling(
@@ -62,11 +63,11 @@ def check_sampling(
     model: str | None,
     world: World | None = None,
 ) -> World:
-    """The world of these settings, after refusing what would end the first tree.
+    """The world of these settings, after checks that its first tree can grow.
 
-    `world` is given where it is made already. Raises UsageError for an unknown world,
-    method, policy, budget or prompt style, for one of several processes, and what
-    `check_model` raises.
+    `world` is passed if it already exists. Raises UsageError for an unknown world,
+    method, policy, budget or prompt style, if torchrun started several processes, and
+    what `check_model` raises.
     """
     _refuse_torchrun()
     check(settings)
@@ -81,7 +82,7 @@ def check_sampling(
 
 
 def _refuse_torchrun() -> None:
-    """Raises UsageError where torchrun started several processes: all would sample."""
+    """Raises UsageError if torchrun started several processes: all would sample."""
     count = process_count()
     if count > 1:
         raise UsageError(
@@ -92,7 +93,7 @@ def _refuse_torchrun() -> None:
 
 
 def check_capability(settings: Settings, world: World) -> None:
-    """Raises UsageError for a world that cannot serve the method or the judge."""
+    """Raises UsageError for a world that does not support the method or the judge."""
     rollout = settings.rollout
     needed = rollout.capability
     if needed is not None:
@@ -102,9 +103,9 @@ def check_capability(settings: Settings, world: World) -> None:
 
 
 def check_policy(settings: Settings, kind: str) -> None:
-    """Raises UsageError for an unknown kind of policy, and for a server's bad address.
+    """Raises UsageError for an unknown kind of policy, or a server's invalid address.
 
-    MissingError where vLLM is asked for and not installed.
+    Raises MissingError if vLLM is needed and not installed.
     """
     POLICIES.place(kind)
     if kind == "openai":
@@ -116,7 +117,7 @@ def check_policy(settings: Settings, kind: str) -> None:
 
 
 def refuse_shard(settings: Settings, stage: str) -> None:
-    """Raises UsageError for a shard: this stage does not walk the panel once."""
+    """Raises UsageError if a shard is set: this stage plays tasks repeatedly."""
     if settings.environment.shard is not None:
         raise UsageError(
             f"environment.shard {settings.environment.shard}: {stage} has no shards, "
@@ -135,7 +136,7 @@ def sampling_sources(settings: Settings, model: str | None) -> list[Path]:
 
 
 def sampling_inputs(settings: Settings, model: str | None) -> dict[str, str | None]:
-    """The models in use, by a name for people: further ones by their setting's path."""
+    """The models in use, by readable names; further models by their setting's path."""
     inputs = {"model": model}
     for name, further in settings.rollout.further_models.items():
         inputs[f"rollout.{name}"] = further.model
@@ -158,19 +159,19 @@ async def open_policy(
 
 
 class Timed(Protocol):
-    """A model that counts its own time."""
+    """A model that measures its own time."""
 
     seconds: float
-    """Spent computing so far."""
+    """Seconds spent computing so far."""
 
 
 class Stopwatch:
-    """Where a sampling stage's time went, in seconds since construction.
+    """Measures where a sampling stage's time goes, in seconds since construction.
 
-    It is made and read in the event loop's thread. `sampling` is wall time, `policy`
+    Create and read it in the event loop's thread. `sampling` is wall time, `policy`
     time inside the models, `environment` time inside the engines; these may overlap.
-    `orchestration` is the rest: wall time in neither, or this thread's own CPU time
-    where that is more. A policy without a model thinks in this thread.
+    `orchestration` is the rest: wall time in neither, or this thread's own CPU time if
+    that is more. A policy without a model computes in this thread.
     """
 
     def __init__(self, pool: EnginePool, *models: Timed) -> None:

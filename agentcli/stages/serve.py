@@ -1,8 +1,9 @@
-"""serve: a vLLM server for a model, which the policy `openai` then asks.
+"""serve: a vLLM server for a model, used by the policy `openai`.
 
-The name that it serves holds a hash of the model's files. So the manifest of a rollout
-says which weights answered, and a rollout is not resumed with others under the same
-name. The server and its engine end with this process, however it ends.
+The name under which it serves contains a hash of the model's files. So the manifest of
+a rollout records which weights answered, and a rollout cannot be resumed with other
+weights under the same name. The server and its engine end with this process, in any
+case.
 """
 
 import hashlib
@@ -32,24 +33,24 @@ from agentcli.stages.plan import check_model, model_sources
 SERVER = "vllm.entrypoints.openai.api_server"
 POLL_SECONDS = 0.5
 END_SECONDS = 20.0
-"""How long a server may take to end before it is killed."""
+"""How long a server may take to stop before it is killed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerPlan:
-    """A server that may be started."""
+    """A server that is ready to start."""
 
     settings: Settings
     model: str
     adapter: str | None
     name: str
-    """What it is called by those who ask it."""
+    """Its name for clients."""
     host: str
     port: int
 
     @property
     def url(self) -> str:
-        """Where the policy `openai` asks it."""
+        """The address for the policy `openai`."""
         return f"http://{self.host}:{self.port}/v1"
 
     @property
@@ -62,9 +63,9 @@ class ServerPlan:
 
 
 def plan(settings: Settings, model: str, *, host: str, port: int) -> ServerPlan:
-    """A server for a model directory, an adapter of one, or a hub id.
+    """Plans a server for a model directory, an adapter directory, or a hub id.
 
-    Raises MissingError without vLLM or the model, UsageError for a port that is taken.
+    Raises MissingError without vLLM or the model, UsageError for a port in use.
     """
     refuse_missing_vllm()
     check_model(model)
@@ -82,9 +83,9 @@ def plan(settings: Settings, model: str, *, host: str, port: int) -> ServerPlan:
 
 
 def served_name(model: str, adapter: str | None = None) -> str:
-    """The run's or the model's name and the hash of all files that answer.
+    """The name of the run or model, with a hash of all files behind its answers.
 
-    A hub id stands for itself.
+    A hub id is used as it is.
     """
     folders = [folder for folder in (adapter, model, adapter_base(model)) if folder]
     sources = [source for folder in folders for source in model_sources(folder)]
@@ -120,7 +121,7 @@ def perform(server: ServerPlan, ready: Callable[[], None]) -> None:
             "command again"
         )
     except KeyboardInterrupt:
-        # This is how it is meant to end.
+        # Ctrl-C is the normal way to stop it.
         return
     finally:
         _end(process)
@@ -149,7 +150,7 @@ def command(server: ServerPlan) -> list[str]:
 
 def _wait_until_ready(process: "subprocess.Popen[bytes]", server: ServerPlan) -> None:
     url = f"http://{server.host}:{server.port}/health"
-    # A proxy of the environment is not for this machine's own addresses.
+    # Do not use the environment's proxy for addresses of this machine.
     with httpx.Client(trust_env=False, timeout=POLL_SECONDS) as client:
         while process.poll() is None:
             with suppress(httpx.HTTPError):
@@ -163,7 +164,7 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", server: ServerPlan) ->
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Ends the server and all that it started."""
+    """Stops the server and all its child processes."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(END_SECONDS)
@@ -179,7 +180,7 @@ def _how(code: int) -> str:
 
 
 def _check_free(host: str, port: int) -> None:
-    """Raises UsageError for an address that cannot be listened on."""
+    """Raises UsageError if the address cannot be used."""
     try:
         socket.create_server((host, port)).close()
     except (OSError, OverflowError) as error:

@@ -1,10 +1,10 @@
 """What every stage does around its work.
 
-It keeps other writers out, refuses or accepts existing output, remembers the settings
-it was begun with, keeps a log, and writes its manifest entry last.
+It keeps other writers out, refuses or accepts existing output, stores the settings it
+was begun with, keeps a log, and writes its manifest entry last.
 
-Nothing is written, and nothing that --overwrite gives up is deleted, before there is
-something to write: a stage that fails on its inputs leaves the run as it was.
+Nothing is written, and nothing is deleted for --overwrite, before there is output to
+write: a stage that fails on its inputs leaves the run unchanged.
 """
 
 import asyncio
@@ -39,15 +39,15 @@ from agentcli.stages.plan import StagePlan, plain
 PlanT = TypeVar("PlanT", bound=StagePlan)
 ResultT = TypeVar("ResultT")
 Result = StageRecord | EvaluationSummary
-"""What a stage ends with."""
+"""The result of a stage."""
 
 
 @dataclass(frozen=True)
 class Invocation:
-    """How a stage was asked for.
+    """How a stage was called.
 
-    The command line goes into the manifest. The flags say what to do with output that
-    exists, and `progress` gets what a person should see.
+    The command line goes into the manifest. The flags say what to do with existing
+    output, and `progress` gets what the user should see.
     """
 
     command: list[str]
@@ -68,7 +68,7 @@ class Begun(msgspec.Struct):
     settings: dict[str, Any]
     """The settings that a resume must not change."""
     inputs: dict[str, str]
-    """sha256 by path."""
+    """SHA-256 by path."""
     resolved: dict[str, Any] = {}
     """All settings; empty in older files."""
 
@@ -78,9 +78,9 @@ class Begun(msgspec.Struct):
 
 
 def begun_with(run: Path, stage: str) -> dict[str, Any] | None:
-    """All settings that `stage` was begun with in `run`, with the model in use.
+    """All settings with which `stage` was begun in `run`, with the model in use.
 
-    None where they are not recorded. Raises DataError for a damaged file.
+    None if they are not recorded. Raises DataError for a damaged file.
     """
     path = _begun(run, stage)
     if not is_there(path):
@@ -89,11 +89,11 @@ def begun_with(run: Path, stage: str) -> dict[str, Any] | None:
 
 
 class Session:
-    """One planned stage at work in its run directory, for a `with` statement.
+    """One planned stage running in its run directory, for a `with` statement.
 
-    What libraries print meanwhile goes to stderr: stdout is for results. Several
-    processes of one training (torchrun) each have a session; only the first of them
-    locks and writes.
+    Anything that libraries print goes to stderr: stdout is for results. If torchrun
+    started several processes of one training, each has a session; only the first locks
+    and writes.
     """
 
     def __init__(self, plan: StagePlan, invocation: Invocation) -> None:
@@ -133,20 +133,20 @@ class Session:
             self._lock.release()
 
     def check(self) -> None:
-        """Refuses what must not be begun. Nobody else writes to the run from here on.
+        """Refuses what must not begin, and locks the run against other writers.
 
-        Raises UsageError when output exists and neither flag is given, when another
-        command is writing there, or when a resumed stage was begun with other settings
-        or inputs (the first difference is named); and what `check_trackers` raises.
+        Raises UsageError if output exists and neither flag is given, if another command
+        is writing there, or if a resumed stage was begun with other settings or inputs
+        (the first difference is named); and what `check_trackers` raises.
         """
         if self.run.path.exists():
             self._hold()
         self._compare()
 
     def preview(self) -> None:
-        """Refuses what `check` refuses, without a lock of its own.
+        """Refuses what `check` refuses, without taking a lock.
 
-        Notes where a stage stands that is to be resumed.
+        Notes the state of a stage that is to be resumed.
         """
         refuse_held(self.run.path)
         self._compare()
@@ -161,33 +161,33 @@ class Session:
 
     @property
     def done(self) -> StageRecord | None:
-        """The manifest entry of this stage, when it is resumed after it had ended."""
+        """The manifest entry of this stage, if it is resumed after it had finished."""
         if not self.invocation.resume:
             return None
         return self.run.finished(self.plan.stage)
 
     def nothing_owed(self, record: ResultT) -> ResultT:
-        """Notes that nothing is owed, and returns what was recorded."""
+        """Notes that there is nothing left to do, and returns the recorded result."""
         self.progress.note(
             f"{self.run.path}: {self.plan.stage} is complete, nothing is owed"
         )
         return record
 
     def start(self) -> None:
-        """Begins to write; once is enough.
+        """Begins to write; calling it again has no effect.
 
-        The stage no longer counts as done, what is replaced is deleted, and the
-        settings are kept for --resume.
+        The stage no longer counts as done, output to be replaced is deleted, and the
+        settings are stored for --resume.
 
-        Raises UsageError when another command has begun to write there since `check`,
-        and what `check_trackers` raises.
+        Raises UsageError if another command has begun to write there since `check`, and
+        what `check_trackers` raises.
         """
         if not self._main or self._writing:
             return
         self._writing = True
         self._check_trackers()
         self._hold()
-        # The lock was not held since `check` where the folder did not exist.
+        # If the folder did not exist, `check` could not lock it.
         for path in self.plan.outputs:
             if is_there(path) and path not in self._existing:
                 raise UsageError(
@@ -221,15 +221,15 @@ class Session:
             yield write
 
     def keep_pictures(self, pictures: Mapping[str, bytes]) -> None:
-        """Writes pictures, by name; the tree that names them is written next."""
+        """Writes pictures, by name, before the tree that names them."""
         if pictures:
             self.start()
             keep_pictures(self.run.pictures, pictures)
 
     def finish(self, *, latest: bool = False, **fields: Any) -> StageRecord:
-        """Writes the manifest entry, with which the stage counts as done.
+        """Writes the manifest entry, after which the stage counts as done.
 
-        With `latest`, runs/latest names this run from now on.
+        With `latest`, runs/latest is set to this run.
         """
         wall = time.perf_counter() - self._clock
         seconds = {"wall": wall, **fields.pop("seconds", {})}
@@ -260,7 +260,7 @@ class Session:
             self._lock = RunLock(self.run.path, self._command, self._started)
 
     def _compare(self) -> None:
-        """Refuses output that exists unasked, and a resume under other conditions."""
+        """Refuses existing output without a flag, and a resume with other settings."""
         self._existing = [path for path in self.plan.outputs if is_there(path)]
         resume = self.invocation.resume
         if self._existing and not resume and not self.invocation.overwrite:
@@ -284,9 +284,9 @@ class Session:
             self._check_trackers()
 
     def _difference(self, begun: Begun) -> str | None:
-        """The difference to how the stage was begun, if there is one.
+        """How this differs from the way the stage was begun; None if it does not.
 
-        Inputs may lie elsewhere now, but must be the same in the same order.
+        Inputs may have moved, but must be the same in the same order.
         """
         difference = first_difference(begun.settings, self.plan.determining)
         if difference:
@@ -302,7 +302,7 @@ class Session:
         return "was not begun; it would begin"
 
     def _check_trackers(self) -> None:
-        """Refuses trackers that could not start, where the stage has any."""
+        """Refuses trackers that could not start, if the stage uses any."""
         tracking = self.settings.tracking
         if tracking.to and self.run.tracking in self.plan.outputs:
             from agentcli.training.loop.trackers import check_trackers
@@ -313,7 +313,7 @@ class Session:
 
 
 Perform = Callable[[PlanT, Session], Result | Coroutine[Any, Any, Result]]
-"""What a stage does with its plan; a coroutine where it waits for engines and models."""
+"""The function that performs a plan; a coroutine if it waits for engines and models."""
 
 
 def carry_out(
@@ -321,7 +321,7 @@ def carry_out(
     perform: Perform[PlanT],
     invocation: Invocation,
 ) -> Result:
-    """Performs a plan in a session of its own.
+    """Performs a plan in its own session.
 
     Raises what Session.check and `perform` raise.
     """
@@ -333,9 +333,9 @@ def carry_out(
 
 @contextmanager
 def rewriting(path: Path) -> Iterator[RecordWriter]:
-    """A writer whose records replace those of `path` at the end of the block.
+    """Yields a writer whose records replace those of `path` when the block ends.
 
-    When the block raises, all stays as it was.
+    If the block raises, the file stays unchanged.
     """
     part = part_of(path)
     is_new_folder = not path.parent.exists()
@@ -365,7 +365,7 @@ def other_inputs(
     old: Mapping[str, str],
     new: Mapping[str, str],
 ) -> str | None:
-    """The first way in which inputs (sha256 by path) are not the old ones in order."""
+    """The first difference of inputs (SHA-256 by path) from the old ones, in order."""
     then = list(old.values())
     now = list(new.values())
     for path, sha256 in new.items():
@@ -382,7 +382,7 @@ def first_difference(
     new: Any,
     path: str = "",
 ) -> str | None:
-    """The first value of nested settings that is another.
+    """The first value that differs between nested settings.
 
     A value that only one side has comes last.
     """

@@ -1,4 +1,4 @@
-"""sft: demonstrations in, a checkpoint that answers in the right form out."""
+"""sft: fine-tunes a model on demonstrations, so that it answers in the right form."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from agentcli.training.sharding_check import check_sharding
 
 @dataclass(frozen=True, kw_only=True)
 class SftPlan(StagePlan):
-    """A fine-tuning that may begin."""
+    """A fine-tuning that is ready to begin."""
 
     trees: list[Path]
     model: str
@@ -33,11 +33,11 @@ class SftPlan(StagePlan):
     """Words of the world for a tiny model's vocabulary; empty for other models."""
 
     def counts(self) -> dict[str, int]:
-        """The demonstrations of all runs."""
+        """The number of demonstrations in all runs."""
         return {"demonstrations": sum(map(count_trees, self.trees))}
 
     def expected(self) -> Expected:
-        """What the training takes."""
+        """The estimated cost of the training."""
         return expected_of_imitation(self.settings, self.model, self.trees)
 
 
@@ -46,7 +46,7 @@ def plan(
     runs: Sequence[Path],
     out: Path,
 ) -> SftPlan:
-    """A fine-tuning of `sft.model` on the trees of all `runs` together.
+    """Plans to fine-tune `sft.model` on the trees of all `runs` together.
 
     Raises what `sources`, `check_sharding` and `check_model` raise.
     """
@@ -59,7 +59,7 @@ def plan(
     entities = []
     if model == TINY:
         world = make_world(settings.environment)
-        # A world without a tutor names none: the words of the trees must do.
+        # A world without an expert lists no words; those in the trees must suffice.
         entities = world.vocabulary() if isinstance(world, Tutor) else []
     return SftPlan(
         stage="sft",
@@ -78,7 +78,7 @@ def plan(
 def perform(plan: SftPlan, session: Session) -> StageRecord:
     """Writes checkpoint/ and metrics.jsonl.
 
-    Raises DataError for damaged trees, and for a file that holds none.
+    Raises DataError for damaged trees, and for a file without trees.
     """
     run = plan.run
     settings = plan.settings
@@ -110,7 +110,7 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
         run_name=settings.tracking.name or run.path.resolve().name,
     )
     statistics = run_sft(job, plan.trees, plan.entities)
-    # Later stages inherit the model that was made.
+    # Later stages inherit the new model.
     session.settings = with_changes(settings, policy={"model": str(run.checkpoint)})
     record = session.finish(latest=True, statistics=statistics)
     run.forget_snapshot()
@@ -124,7 +124,7 @@ def sources(
 ) -> tuple[list[Path], str]:
     """The trees file of every run, and the model to start from.
 
-    Raises UsageError when no model is named, when `out` would replace it, and for a run
+    Raises UsageError if no model is named, if `out` would replace it, and for a run
     named twice; DataError for a run without trees.
     """
     trees = [

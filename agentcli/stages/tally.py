@@ -1,8 +1,8 @@
-"""Counts over sampled trees, and the warnings that a person should read.
+"""Counts over sampled trees, and warnings for the user.
 
-Counts go into the manifest whatever they are. A warning is for what makes the numbers
-mean something else than they seem to: a success of 0.00 is not a verdict on a policy
-whose every response was cut.
+Counts are always recorded in the manifest. A warning is given if a number could be
+misunderstood: a success of 0.00 says nothing about a policy whose responses were all
+cut off.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,22 +19,22 @@ from agentcli.records.types import Ledger, Outcome, Step, StopReason, Tree, Vali
 
 UNTRAINED = "training leaves them out"
 EXCERPT = 160
-"""Characters of a response in a warning."""
+"""Most characters of a response in a warning."""
 
 
 class Tally:
     """Counts and ledger over trees.
 
-    `responses` are the steps that nothing broke; one in several copies of the
-    environment is one. `malformed_responses` and `inadmissible_responses` have that
-    Validity. `cut_responses` ended at policy.max_tokens, readable or not. `overlong`
-    trajectories failed because a prompt was longer than policy.max_prompt_tokens
-    (rollout.overlong).
+    `responses` are the steps without an error; a step in several copies of the
+    environment counts once. `malformed_responses` and `inadmissible_responses` have
+    that Validity. `cut_responses` ended at policy.max_tokens, readable or not.
+    `overlong` trajectories failed because a prompt was longer than
+    policy.max_prompt_tokens (rollout.overlong).
     """
 
     def __init__(self, kept: int = 0) -> None:
         self._kept = kept
-        """Leaves that were sampled before, are kept, and did not error."""
+        """Leaves from an earlier run of the stage that are kept and did not error."""
         names = (
             "trees",
             "leaves",
@@ -50,19 +50,19 @@ class Tally:
         self.temperatures: dict[str, float] = {}
         """The temperatures of a policy that is a model.
 
-        Its responses are drawn from softmax(logits / `temperature`). Log-probabilities,
-        where it gives any, are of the distribution at `logprob_temperature`.
+        Its responses are sampled from softmax(logits / `temperature`). Any
+        log-probabilities refer to the distribution at `logprob_temperature`.
         """
         self._error = ""
-        """The first fault of a leaf."""
+        """The first error of a leaf."""
         self._of_world = 0
-        """Errored leaves whose fault is the world's own."""
+        """Errored leaves whose error came from the world."""
         self._malformed_and_cut = 0
         self._explore = 0
         self._at_start = Siblings()
         self._of_forks = Siblings()
         self._first_malformed: dict[bool, str] = {}
-        """The first malformed response, by whether it was cut."""
+        """The first malformed response, by whether it was cut off."""
 
     def add(self, tree: Tree) -> None:
         """Counts one tree."""
@@ -77,7 +77,7 @@ class Tally:
                 self.counts[step.outcome.value] += 1
             if step.stop is StopReason.OVERLONG:
                 self.counts["overlong"] += 1
-            # A step that broke says nothing about the policy's responses.
+            # A step with an error says nothing about the policy's responses.
             elif step.error is None:
                 self._add_response(step)
         self.ledger += tree.ledger
@@ -86,12 +86,12 @@ class Tally:
         self._of_forks = self._of_forks.plus(of_forks)
 
     def statistics(self) -> dict[str, Any]:
-        """Two figures for the manifest.
+        """Two entries for the manifest.
 
         explore: share of the responses that reason in <explore>, the paper's trigger.
-        siblings: number of steps that share the state they leave, and the share of
-        different actions among them: of all, at the initial state, and at forks. None
-        where there is none.
+        siblings: number of steps that have a sibling, and the share of distinct actions
+        among them: in total, at the initial state, and at forks. None if there are
+        none.
         """
         siblings = Siblings(self.ledger.siblings, self.ledger.distinct_siblings)
         return {
@@ -121,9 +121,9 @@ class Tally:
             self._first_malformed.setdefault(cut, step.response)
 
     def warnings(self, settings: Settings) -> Iterator[str]:
-        """One line each on malformed responses and too long prompts.
+        """One line each on malformed responses and on prompts that are too long.
 
-        Malformed responses are worth a line where they are more than half.
+        Malformed responses are reported if they are more than half.
         """
         malformed = self.counts["malformed_responses"]
         responses = self.counts["responses"]
@@ -143,7 +143,7 @@ class Tally:
             )
 
     def never_forked(self, settings: Settings) -> Iterator[str]:
-        """A line where trees branch at <explore> and no response said it."""
+        """A warning if trees branch at <explore> but no response used it."""
         triggered = getattr(settings.rollout, "branch", None) == "explore"
         if triggered and self.counts["responses"] and not self._explore:
             yield (
@@ -160,9 +160,9 @@ class Tally:
         note: Callable[[str], None],
         remedy: str | None = None,
     ) -> None:
-        """Notes that leaves errored. `remedy` says what becomes of them, if anything.
+        """Reports errored leaves. `remedy` says what happens to them, if anything.
 
-        Raises AgentCliError naming `place` where more did than the settings allow.
+        Raises AgentCliError naming `place` if there are more than the settings allow.
         """
         errored = self.counts["errored"]
         if not errored:
@@ -179,7 +179,7 @@ class Tally:
         note(f"warning: {errors}; {remedy}")
 
     def _remedy(self) -> str:
-        """What to do about errored leaves: most faults of a world would repeat."""
+        """What to do about errored leaves: most errors of a world would repeat."""
         if 2 * self._of_world > self.counts["errored"]:
             return (
                 "it is the world that fails, and would again; look for the fault with: "
@@ -190,7 +190,7 @@ class Tally:
     def _cause(self, settings: Settings) -> str:
         """The likely reason why responses could not be read, and what to do.
 
-        Either most were cut, or the model does not know the form.
+        Either most were cut off, or the model does not know the form.
         """
         cut = self._malformed_and_cut
         mostly_cut = 2 * cut > self.counts["malformed_responses"]
@@ -217,7 +217,7 @@ def tally_of(trees: Path) -> Tally:
 
 
 def share_of_success(tree: Tree) -> float:
-    """Successful leaves over leaves."""
+    """Successful leaves divided by leaves."""
     outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
     return outcomes.count(Outcome.SUCCESS) / max(1, len(outcomes))
 
@@ -229,5 +229,5 @@ def excerpt(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """A text on one line, without control characters."""
+    """The text on one line, without control characters."""
     return shown(" ".join(text.split()))

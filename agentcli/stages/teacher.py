@@ -1,7 +1,7 @@
-"""A policy as teacher: it writes the reasoning that given steps lack (000 App. B.4).
+"""A policy as teacher: it writes reasoning for existing steps (000 App. B.4).
 
-Steps are annotated independently of one another, from what the agent knew. A step for
-which no usable answer comes is masked.
+Each step is annotated separately, from what the agent knew. A step without a usable
+answer is masked.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from agentcli.records.trees import path
 from agentcli.records.types import Ledger, Outcome, Step, StopReason, Tree, Validity
 
 ASKS = 3
-"""Answers asked for before a step is given up."""
+"""How often the teacher is asked before a step is given up."""
 NOT_ANNOTATED = "not annotated"
 """The mask of a step for which the teacher gave no usable answer."""
 
@@ -30,7 +30,7 @@ NOT_ANNOTATED = "not annotated"
 class Teacher:
     """Annotates trees with the answers of a policy.
 
-    `pictures` is the folder of those that the trees name.
+    `pictures` is the folder with the pictures of the trees.
     """
 
     def __init__(
@@ -44,16 +44,16 @@ class Teacher:
         self._settings = settings
         self._pictures = pictures
         self._agent = make_dialect(settings.prompt, world)
-        """The dialect that the annotated steps are written in."""
+        """The dialect in which the annotated steps are written."""
         self._full = Full(settings.prompt, world)
-        """The dialect that the teacher is asked in."""
+        """The dialect in which the teacher is asked."""
         self.unusable: str | None = None
-        """One answer for which a step was given up."""
+        """An unusable answer because of which a step was given up."""
 
     async def annotate(self, tree: Tree, key: str) -> Tree:
-        """Annotates all steps of a tree, with seeds that derive from `key`.
+        """Annotates all steps of a tree, with seeds derived from `key`.
 
-        The teacher's tokens are added to the tree's ledger. Raises PolicyError when the
+        The teacher's tokens are added to the tree's ledger. Raises PolicyError if the
         teacher could not be asked.
         """
         ledger = Ledger()
@@ -91,7 +91,7 @@ class Teacher:
                 ask,
             )
             reply = await self._policy.respond(self._request(dialect, moment, seed))
-            # A server reports how many tokens there were, but not which.
+            # A server reports the number of tokens, but not the tokens.
             ledger.generated_tokens += len(reply.token_ids) or reply.generated_tokens
             ledger.prompt_tokens += reply.prompt_tokens
             answer = dialect.read(reply.text, moment)
@@ -126,7 +126,7 @@ class Teacher:
 
 
 def without_tokens(step: Step) -> Step:
-    """A step without the tokens that were sampled for its former response."""
+    """A step without the sampled tokens of its earlier response."""
     return msgspec.structs.replace(
         step,
         token_ids=[],
@@ -139,7 +139,7 @@ def without_tokens(step: Step) -> Step:
 
 
 def imitable(step: Step) -> bool:
-    """Whether `sft` would learn from a step, or would if a teacher had managed it."""
+    """Whether `sft` would imitate a step, or would if the teacher had annotated it."""
     return (
         step.validity is Validity.VALID
         and step.action is not None
@@ -149,7 +149,7 @@ def imitable(step: Step) -> bool:
 
 
 def _context(tree: Tree, step: Step, folder: Path) -> Context:
-    """The agent's knowledge before `step`."""
+    """What the agent knew before `step`."""
     way = path(tree, step)
     pictures = [Picture(read_picture(folder, name)) for name in step.pictures or ()]
     return Context(

@@ -1,8 +1,8 @@
-"""One torch thread per process by default: two collapse when cores are shared."""
+"""One torch thread per process by default: more are much slower on shared cores."""
 
 
 def use_threads(count: int) -> None:
-    """Set this process's torch threads."""
+    """Sets the number of torch threads of this process."""
     import torch
 
     torch.set_num_threads(count)

@@ -1,8 +1,8 @@
-"""train: trees and credit in, an updated checkpoint out.
+"""train: reads trees and credit, and writes an updated checkpoint.
 
-train.objective says what is learned from them (training/objectives.py); one that reads
-no credit gets none. Which method gave the credit matters only where train.aggregate is
-not set: then the loss is averaged as that method's paper says.
+train.objective decides what is learned (training/objectives.py); an objective that
+reads no credit gets none. The credit method matters only if train.aggregate is not set:
+then the loss is averaged as in that method's paper.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ EMPTY: Mapping[str, float] = MappingProxyType({})
 
 
 def refuse_adapter_beside_model(settings: Settings) -> None:
-    """Raises UsageError for policy.adapter: an adapter is trained as a model."""
+    """Raises UsageError for policy.adapter: train an adapter by giving it as model."""
     if settings.policy.adapter is not None:
         raise UsageError(
             f"policy.adapter {settings.policy.adapter}: training starts from a "
@@ -54,7 +54,7 @@ def refuse_adapter_beside_model(settings: Settings) -> None:
 
 
 def refuse_greedy(settings: Settings) -> None:
-    """Raises UsageError for a loop that samples greedily and takes ratios."""
+    """Raises UsageError for a loop that samples greedily and whose loss uses ratios."""
     objective = make_objective(settings.train.objective)
     # Its trainer would refuse every step.
     if settings.policy.temperature == 0 and objective.takes_ratios:
@@ -65,10 +65,10 @@ def refuse_greedy(settings: Settings) -> None:
 
 
 def checked_objective(settings: Settings) -> Objective:
-    """The objective of the settings.
+    """The objective in the settings.
 
     Raises UsageError for options that it does not have, and for train.packing and
-    train.sharding where they have no effect.
+    train.sharding if they would have no effect.
     """
     objective = make_objective(settings.train.objective)
     options_of(settings.train)
@@ -87,7 +87,7 @@ def checked_objective(settings: Settings) -> Objective:
 
 
 def with_aggregate(settings: Settings, method: str | None) -> Settings:
-    """Settings with the train.aggregate of the credit's `method` where none is set.
+    """Settings with the default train.aggregate of credit `method`, if none is set.
 
     `method` is None for an objective that reads no credit.
     """
@@ -108,35 +108,35 @@ def method_of(credit: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainPlan(StagePlan):
-    """A training that may begin."""
+    """A training that is ready to begin."""
 
     trees: Path
     credit: Path | None
-    """None for an objective that reads none."""
+    """None for an objective that reads no credit."""
     model: str
     carried: Path
-    """The optimiser state beside the starting checkpoint."""
+    """The optimiser state next to the starting checkpoint."""
     carry: bool
-    """Whether it is there and gone on with."""
+    """Whether it exists and is used."""
     used: Settings
     """The settings with train.aggregate resolved.
 
-    `settings` stay as asked for, since later credit may be of another method.
+    `settings` keep the user's value, since later credit may come from another method.
     """
     tracking_dir: Path
     beside: Mapping[str, float]
-    """Figures that trackers get besides those of the trees."""
+    """Metrics for trackers, besides those of the trees."""
     critic: str | None
-    """The critic that it goes on with, or the model that one is made from; None for an
-    objective without one.
+    """The critic to continue, or the model to make one from; None for an objective
+    without a critic.
     """
 
     def counts(self) -> dict[str, int]:
-        """The trees to learn from."""
+        """The number of trees to learn from."""
         return {"trees": count_trees(self.trees)}
 
     def expected(self) -> Expected:
-        """What the training takes."""
+        """The estimated cost of the training."""
         return expected_of_training(
             self.settings, self.run.path, self.model, self.trees, self.critic
         )
@@ -151,11 +151,11 @@ def plan(
     tracking_dir: Path | None = None,
     beside: Mapping[str, float] = EMPTY,
 ) -> TrainPlan:
-    """An update of `model` on the trees and credit of `run`.
+    """Plans an update of `model` on the trees and credit of `run`.
 
-    It is written into `out`, by default into `run` itself. The optimiser state beside
-    the starting checkpoint is carried on when there is one and `train.carry_optimizer`
-    is set. Raises UsageError when the output would replace the starting model, DataError
+    It is written into `out`, by default into `run` itself. If `train.carry_optimizer`
+    is set, the optimiser state next to the starting checkpoint is continued, if there
+    is one. Raises UsageError if the output would replace the starting model, DataError
     without trees or credit.
     """
     source = RunDirectory(run)
@@ -204,16 +204,16 @@ def plan(
 
 
 def _carries(settings: Settings) -> bool:
-    """Whether an optimiser state is to be gone on with: only a policy's is kept."""
+    """Whether to continue an optimiser state; only that of a policy is stored."""
     trains_policy = make_objective(settings.train.objective).trains_policy
     return settings.train.carry_optimizer and trains_policy
 
 
 def critic_of(settings: Settings, model: str) -> str | None:
-    """The directory that a training of `model` takes its critic from.
+    """The directory from which a training of `model` takes its critic.
 
-    It is train.options.critic, the critic beside the model's checkpoint, or the model
-    itself, of which one is made. None for an objective without a critic.
+    It is train.options.critic, the critic next to the model's checkpoint, or the model
+    itself, from which a critic is made. None for an objective without a critic.
     """
     options = options_of(settings.train)
     if not isinstance(options, CriticOptions):
@@ -225,7 +225,7 @@ def critic_of(settings: Settings, model: str) -> str | None:
 
 
 def _refuse_replacing(output: Path, start: str | None) -> None:
-    """Raises UsageError where the output lies on what training starts from."""
+    """Raises UsageError if the output would overwrite the starting model."""
     if start is not None and output.resolve() == Path(start).resolve():
         raise UsageError(
             f"{output} is what training starts from; write elsewhere with -o DIR"
@@ -235,7 +235,7 @@ def _refuse_replacing(output: Path, start: str | None) -> None:
 def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageRecord:
     """Writes checkpoint/, optimizer.safetensors and metrics.jsonl.
 
-    The statistics say whether the optimiser state was carried on, and which
+    The statistics record whether the optimiser state was continued, and which
     train.aggregate was used.
     """
     run = plan.run
@@ -281,7 +281,7 @@ def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageR
 
 
 def _sampled(plan: TrainPlan) -> "Sampled":
-    """What trackers get of the trees."""
+    """The figures and trajectories of the trees that trackers get."""
     from agentcli.reports.show.plain import sampled_texts
     from agentcli.training.loop.trackers import Sampled
 

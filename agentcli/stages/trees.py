@@ -1,4 +1,4 @@
-"""Reads the trees file that a stage is given."""
+"""Reads the trees file given to a stage."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +11,10 @@ from agentcli.reports.standing import Progress
 
 
 def checked_trees(path: Path, writer: str = "rollout") -> Iterator[tuple[int, Tree]]:
-    """Streams the trees of a file, each with its line and checked.
+    """Streams the trees of a file with their lines, validating each.
 
     `writer` is the command that the error names for a file without trees. Raises
-    DataError for such a file, for a damaged one, and at the end for one that lost trees.
+    DataError for such a file, for a damaged one, and at the end if trees are missing.
     """
     count = 0
     for line, tree in read_trees(path):
@@ -36,7 +36,7 @@ def count_trees(path: Path) -> int:
 
 
 def note_lost_trees(path: Path, held: int, progress: Progress) -> None:
-    """Notes that the file holds another number of trees than its run's manifest says."""
+    """Notes if the file has another number of trees than its run's manifest says."""
     fault = RunDirectory(path.parent).lost_trees(held)
     if fault is not None:
         progress.note(f"warning: {path}: {fault}")

@@ -1,10 +1,11 @@
-"""A walk over a panel: one file of records in the panel's order.
+"""A walk over a panel: plays its tasks and writes one file of records in panel order.
 
-Rollouts and evaluations are walks. A killed walk resumes: tasks whose records are
-complete and free of errored leaves are kept, the rest is owed. When it ends the file is
-in panel order again, so an interrupted and an undisturbed walk leave the same bytes.
-With a budget it ends when the trees have cost that (exploration/budget.py); the
-manifest then names the part of the panel that was walked.
+Rollouts and evaluations are walks. A killed walk can be resumed: tasks whose records
+are complete and free of errored leaves are kept, and the others are played. At the end
+the file is in panel order again, so an interrupted and an uninterrupted walk give the
+same bytes. With a budget, the walk ends when the trees have cost that much
+(exploration/budget.py); the manifest then records the part of the panel that was
+played.
 """
 
 from collections.abc import (
@@ -48,7 +49,7 @@ class WalkPlan(SamplingPlan):
     """A walk over a panel, or over a shard of one."""
 
     whole: Panel
-    """The panel of which `panel` is a shard; the same without shards."""
+    """The panel of which `panel` is a shard; without shards, the same panel."""
 
     @property
     def extent(self) -> dict[str, Any]:
@@ -62,15 +63,14 @@ class WalkPlan(SamplingPlan):
 
 
 def part_to_walk(settings: Settings, whole: Panel) -> Panel:
-    """The panel, or the shard of it that the settings name.
+    """The panel, or the shard of it that the settings select.
 
-    Raises UsageError for a shard that is misspelt or holds no task, and beside a
-    budget.
+    Raises UsageError for a shard that is misspelt or empty, or combined with a budget.
     """
     shard = parse_shard(settings.environment.shard)
     if shard is None:
         return whole
-    # A budget counts what the trees of the whole panel cost, in order.
+    # A budget counts the cost of the whole panel's trees, in order.
     if settings.rollout.budget is not None:
         raise UsageError(
             f"environment.shard {shard}: a budget ({settings.rollout.budget}) counts "
@@ -91,16 +91,16 @@ class FinishedTask(NamedTuple):
 
     ledger: Ledger
     success: float
-    """Share of its leaves."""
+    """Share of its leaves that succeeded."""
 
 
 class Records(Protocol):
-    """The file of a walk."""
+    """The records file of a walk."""
 
     path: Path
 
     def complete(self) -> dict[str, FinishedTask]:
-        """The tasks for which nothing is owed. Raises DataError for a damaged file."""
+        """The tasks that are complete. Raises DataError for a damaged file."""
 
     def keep_only(self, tasks: Collection[str]) -> None:
         """Drops the records of other tasks, and a torn last line.
@@ -114,7 +114,7 @@ class Records(Protocol):
         """A function that appends the records of a tree."""
 
     def put_in_order(self, tasks: Sequence[str]) -> None:
-        """Sorts the records by task; those of other tasks are dropped."""
+        """Sorts the records by task, and drops those of other tasks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,11 +122,12 @@ class PanelWalk:
     """The result of a walk."""
 
     panel: Panel
-    """The part of the panel that was walked: all of it without a budget."""
+    """The part of the panel that was played; without a budget, all of it."""
     extent: dict[str, Any]
-    """The budget spent, the shard and the calls retried, for the manifest."""
+    """The budget spent, the shard, and the number of repeated calls, for the manifest.
+    """
     sampled: Tally
-    """The trees grown now, without those kept."""
+    """The trees grown now, without those kept from earlier."""
     seconds: Mapping[str, float]
 
 
@@ -139,11 +140,11 @@ async def walk(
     ended: StageRecord | None,
     workplace: Workplace | None = None,
 ) -> PanelWalk | StageRecord:
-    """Grows the trees that are owed.
+    """Grows the missing trees.
 
-    Where none are and the stage has `ended`, its entry is returned. Engines and policy
-    are those of `workplace`, or are started here once something is owed. Raises
-    DataError for records of another panel.
+    If none is missing and the stage has `ended`, its entry is returned. Engines and
+    policy come from `workplace`, or are started here when a tree has to be grown.
+    Raises DataError for records of another panel.
     """
     tasks = plan.panel.tasks
     settings = plan.settings
@@ -178,7 +179,7 @@ async def walk(
             seconds = grower.seconds()
             retries = grower.retries
     else:
-        # A full bar shows how the stage stands.
+        # A full bar shows the final state of the stage.
         session.progress.start(standing)
         session.progress.stop()
     panel = walked_part(plan.panel, allowance, session.progress)
@@ -210,7 +211,7 @@ def _storing(
 
 
 def retried(session: Session, calls: int) -> dict[str, int]:
-    """The engine calls that were made once more, for the manifest; also notes them."""
+    """The number of repeated engine calls, for the manifest; also notes it."""
     if calls == 0:
         return {}
     session.progress.note(
@@ -221,7 +222,7 @@ def retried(session: Session, calls: int) -> dict[str, int]:
 
 
 def refuse_other_tasks(path: Path, kept: Iterable[str], panel: Panel) -> None:
-    """Raises DataError for the first task kept in `path` that is not the panel's."""
+    """Raises DataError for the first task in `kept` that is not in the panel."""
     known = {task.id for task in panel.tasks}
     other = next((task for task in kept if task not in known), None)
     if other is not None:
@@ -232,7 +233,7 @@ def refuse_other_tasks(path: Path, kept: Iterable[str], panel: Panel) -> None:
 
 
 def walked_part(panel: Panel, allowance: Allowance, progress: Progress) -> Panel:
-    """The panel, cut where the budget ended; notes a budget that outlasts it."""
+    """The panel, cut off where the budget ended; notes a budget that is left over."""
     tasks = allowance.paid(panel.tasks)
     remainder = allowance.remainder(tasks)
     if remainder:
@@ -244,7 +245,7 @@ def walked_part(panel: Panel, allowance: Allowance, progress: Progress) -> Panel
 
 
 def mean_success(kept: Collection[FinishedTask]) -> float | None:
-    """Mean share of success; None without a task."""
+    """Mean share of success; None without any task."""
     if not kept:
         return None
     return sum(task.success for task in kept) / len(kept)

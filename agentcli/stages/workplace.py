@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Workplace(Protocol):
-    """Engines and models, which a loop keeps over its stages."""
+    """Engines and models that a loop keeps across its stages."""
 
     def grower(self, plan: SamplingPlan) -> AbstractAsyncContextManager[Grower]:
         """A grower for one stage, with the models that its plan names."""
@@ -33,8 +33,8 @@ class Workplace(Protocol):
 class Workshop:
     """The engines of this process, a loop's policy and its method's further models.
 
-    The policy stays up between iterations where it can take other weights, and the
-    further models always.
+    The policy keeps running between iterations if it can load other weights; the
+    further models always do.
     """
 
     def __init__(self, pool: EnginePool) -> None:
@@ -60,7 +60,7 @@ class Workshop:
     async def further_models(
         self, settings: Settings, world: World
     ) -> dict[str, Policy]:
-        """The models of the loop's method, opened when they are first asked for."""
+        """The models of the loop's method, opened on first use."""
         if self._models is None:
             opening = open_further_models(settings, world, self._pool)
             self._models = await self._closing.enter_async_context(opening)
@@ -73,8 +73,8 @@ class Workshop:
         world: World,
         model: str | None,
     ) -> AsyncIterator[Policy]:
-        """The policy of one iteration, closed at its end where it cannot be kept."""
-        # An earlier iteration started it; now it takes this iteration's weights.
+        """The policy of one iteration; closed at its end if it cannot be kept."""
+        # It was started by an earlier iteration and now loads this iteration's weights.
         if self._policy is not None and model is not None:
             use_threads(settings.threads)
             await self._policy.load(model)
@@ -94,7 +94,7 @@ class Workshop:
     async def aclose(self) -> None:
         """Closes the policy that was kept, and the further models.
 
-        The engines are the caller's.
+        The engines belong to the caller.
         """
         async with self._closing:
             if self._policy is not None:
@@ -131,7 +131,7 @@ async def _open_appraisers(plan: GrowerPlan) -> "AsyncIterator[list[Appraiser]]"
 async def open_workplace(
     settings: Settings, progress: Progress
 ) -> AsyncIterator[Workplace]:
-    """The place that `settings.cluster` names, for the block only."""
+    """The workplace that `settings.cluster` describes, for the block only."""
     if settings.cluster.is_local:
         async with (
             EnginePool(settings.environment) as pool,
@@ -149,7 +149,7 @@ async def open_workplace(
 async def open_grower(
     plan: SamplingPlan, progress: Progress, workplace: Workplace | None = None
 ) -> AsyncIterator[Grower]:
-    """A grower for the block only, at a loop's `workplace` where there is one."""
+    """A grower for the block only, from a loop's `workplace` if there is one."""
     if workplace is not None:
         async with workplace.grower(plan) as grower:
             yield grower

@@ -1,7 +1,7 @@
-"""YAML settings files, read by the safe loader with three faults mended.
+"""Reads YAML settings files with the safe loader, with three faults corrected.
 
-A key that stands twice is refused; 1e-6 is a number, and `on` and `off` are words (YAML
-1.2). Every fault is one line with file and line number.
+A duplicate key is refused; 1e-6 is a number, and `on` and `off` are words (YAML 1.2).
+Every error is one line with file and line number.
 """
 
 import re
@@ -19,7 +19,7 @@ Values = Mapping[str, Any]
 
 
 def read_yaml(path: Path) -> Values:
-    """The mapping in a YAML file; {} for an empty one.
+    """The mapping in a YAML file; {} for an empty file.
 
     Raises UsageError with file and line.
     """
@@ -39,7 +39,7 @@ def read_yaml(path: Path) -> Values:
 
 
 def parse_value(place: str, text: str) -> Any:
-    """A value that stands at `place`, as YAML reads it. Raises UsageError."""
+    """Parses a value at `place` as YAML. Raises UsageError."""
     try:
         return _parse(text)
     except yaml.YAMLError as error:
@@ -49,17 +49,17 @@ def parse_value(place: str, text: str) -> Any:
 STUMBLES = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
 """Errors of the library's constructors.
 
-Impossible dates, keys that are lists and nesting without end cause them.
+They are caused by impossible dates, lists as keys and unlimited nesting.
 """
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, mended."""
+    """The safe loader with corrections."""
 
     def construct_mapping(
         self, node: yaml.MappingNode, deep: bool = False
     ) -> dict[Any, Any]:
-        """A mapping in which no key stands twice."""
+        """A mapping without duplicate keys."""
         keys: set[Any] = set()
         for key_node, _ in node.value:
             if key_node.value in keys:
@@ -70,19 +70,19 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-# The library reads YAML 1.1, in which 1e-6 is a text.
+# The library implements YAML 1.1, in which 1e-6 is text.
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
     list("-+0123456789"),
 )
-# It reads `off` as false, too.
+# It also reads `off` as false.
 for _letter in "oO":
     del _Loader.yaml_implicit_resolvers[_letter]
 
 
 def _parse(text: str) -> Any:
-    """The value that YAML text holds. Raises yaml.YAMLError for every fault."""
+    """The value of a YAML text. Raises yaml.YAMLError for every error."""
     try:
         return yaml.load(text, Loader=_Loader)
     except STUMBLES as error:
@@ -90,7 +90,7 @@ def _parse(text: str) -> Any:
 
 
 def _problem(error: Exception) -> str:
-    """The text ":line: fault" of a YAML error, on one line."""
+    """A YAML error as ":line: fault", on one line."""
     mark = getattr(error, "problem_mark", None)
     line = f":{mark.line + 1}" if mark is not None else ""
     one_line = " ".join(str(error).split())
