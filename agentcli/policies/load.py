@@ -29,8 +29,8 @@ ADAPTER = "adapter_config.json"
 FILES = (".jinja", ".json", ".safetensors")
 """Extensions of model files. A folder next to them may have any other name."""
 CRITIC = "critic.json"
-"""A file next to the weights of a critic or process reward model, which are no
-policies.
+"""A file next to the weights of a critic or process reward model, which is not a
+policy.
 """
 
 

@@ -227,8 +227,8 @@ class OpenAIPolicy(Waiting):
         try:
             names = await self._endpoint.get(MODELS, read_models)
         except RequestFailed as failure:
-            # The server has no list of models. This is no fault: it only has to be told
-            # which one to use.
+            # The server has no list of models. That is not a fault: it only has to be
+            # told which one to use.
             if failure.status in (404, 405, 501):
                 raise UsageError(
                     f"policy.model is not set and {url} lists none; name one with "

@@ -291,7 +291,7 @@ async def open_cluster(
 
 
 def _gpus(settings: Settings, ray: Any) -> float:
-    """GPUs per worker: one if it loads a model and the cluster has GPUs."""
+    """GPUs per worker: cluster.gpus; by default one for a model, if there are any."""
     gpus = settings.cluster.gpus
     if gpus is not None:
         return gpus

@@ -51,7 +51,9 @@ from agentcli.stages.walk import retried
 from agentcli.stages.workplace import open_grower
 
 PATIENCE = 20
-"""The stage gives up after this many episodes per demonstration."""
+"""The stage gives up after this many episodes per demonstration wanted and per task of
+the panel.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -201,12 +201,7 @@ class MergePlan(StagePlan):
 
 
 def plan(runs: Sequence[Path], out: Path) -> list[MergePlan]:
-    """One plan for every stage of which the runs have shards, with output in `out`.
-
-    Raises UsageError for shards that are missing, given twice or unfinished, or that
-    differ in panel, settings or inputs; DataError for damaged ones and if there is no
-    run.
-    """
+    """One plan, with output in `out`, for every stage that the runs have shards of."""
     for run in runs:
         if run.resolve() == out.resolve():
             raise UsageError(

@@ -48,7 +48,7 @@ class Teacher:
         self._full = Full(settings.prompt, world)
         """The dialect in which the teacher is asked."""
         self.unusable: str | None = None
-        """An unusable answer because of which a step was given up."""
+        """One of the unusable answers for which a step was given up."""
 
     async def annotate(self, tree: Tree, key: str) -> Tree:
         """Annotates all steps of a tree, with seeds derived from `key`.
