@@ -1,24 +1,24 @@
-"""The seam to worlds: what each one has, and what it may have besides.
+"""The interface of worlds: what every world provides, and optional capabilities.
 
 A World has a card, tasks and engines. An Engine plays one task at a time inside a
-worker process, so nothing here needs to be thread-safe. That is all a new world must
-write: one folder or file, and one line in the registry.
+worker process, so nothing here needs to be thread-safe. A new world has to implement
+no more than these two: one folder or file, and one line in the registry.
 
-The rest are capabilities. A stage that needs one asks by type, and refuses in one line
-where it is missing:
+Everything else is an optional capability. A stage that needs one checks for its type,
+and refuses with a one-line error if it is missing:
 
     Forkable   the engine copies its state; without it the pool replays the actions and
                checks every observation
-    Retracing  the engine replays an action at less cost than a step
+    Retracing  the engine replays an action more cheaply than a step
     Solvable   the engine knows actions that win; without it there is no policy `expert`
-    Closable   the engine holds something that must be let go of
-    Guiding    the world says how actions are written, where they are too many to list
+    Closable   the engine holds resources that must be released
+    Guiding    the world explains how to write actions, if there are too many to list
     Tutor      the world teaches policies from scratch: a short prompt, a vocabulary, a
                searching expert
-    Inspected  the world says what this machine has of what it can use (agentcli doctor)
-    Toolbox    the world's actions are tools by name, beside thoughts and an answer
-    Judging    the engine scores what each of these actions would be worth
-    Serving    the world's server answers at further addresses (agentcli env serve)
+    Inspected  the world reports what it can use on this machine (agentcli doctor)
+    Toolbox    the world's actions are named tools, a thought, or an answer
+    Judging    the engine scores how good each of these actions would be
+    Serving    the world's server has additional routes (agentcli env serve)
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
 CapabilityT = TypeVar("CapabilityT")
 
 WORLD_FAILED = "the world failed: "
-"""Begins the fault of a leaf in which the world itself raised, or came back to a state
-that is not what it was. Such a fault would most likely repeat.
+"""Start of a leaf's error message if the world itself raised, or if a state could not
+be restored exactly. Such an error would most likely happen again.
 """
 
 
 class LostEngineError(Exception):
-    """What engines share is gone: the process ends, and the pool replays elsewhere."""
+    """A resource that engines share is lost: the process ends; the pool replays."""
 
 
 class NoEngineLeftError(EngineError):
-    """No further engine can be had now; one that is there may be taken over."""
+    """No further engine can be made now, but an existing one may be reused."""
 
 
 class Observation(msgspec.Struct, kw_only=True, frozen=True):
@@ -63,20 +63,20 @@ class Observation(msgspec.Struct, kw_only=True, frozen=True):
 
     text: str
     actions: tuple[str, ...] = ()
-    """Actions worth showing, in a fixed order; empty where the world has none. A hint:
-    the engine decides what it accepts.
+    """Actions to show the agent, in a fixed order; empty if the world lists none. They
+    are only a hint: the engine decides which actions it accepts.
     """
     state: str
-    """Exact state key: equal keys mean that the future is the same, whatever was read
-    last. For replay, forks and repetition.
+    """Exact state key: equal keys mean the same future, whatever the last text was.
+    Used for replay, forks and detecting repetition.
     """
     canonical: str | None = None
-    """The papers' state f(s) (002 B.1), for credit: what the agent sees, with what it
-    cannot see but must know (what it holds, what was done to things). It merges states
-    that look the same, on purpose. None: the world has no other than `state`.
+    """The papers' state f(s) (002 B.1), used for credit: what the agent sees, plus
+    what it cannot see but must know (what it holds, what was done to things). States
+    that look the same are merged on purpose. None: credit uses `state`.
     """
     accepted: bool = True
-    """The engine's verdict on the action that led here. False: the action was not
+    """Whether the engine accepted the action that led here. False: the action was not
     possible, and nothing happened.
     """
     looked: bool = False
@@ -84,8 +84,8 @@ class Observation(msgspec.Struct, kw_only=True, frozen=True):
     """
     reward: Reward = 0.0
     end: Literal["success", "failure", "truncated"] | None = None
-    """How the episode ended; None while it goes on. truncated: by a time limit of the
-    world, without success.
+    """How the episode ended; None while it continues. truncated: it reached a time
+    limit of the world without success.
     """
     pictures: tuple[Picture, ...] = ()
     """Images that belong to the text, in order."""
@@ -100,10 +100,10 @@ class Start(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Context(msgspec.Struct, kw_only=True, frozen=True):
-    """Everything a policy may know when it acts: the task and the agent's own past.
+    """Everything a policy may know when it acts: the task and the agent's own history.
 
-    observations[t] was seen before actions[t]; observations is one longer. A malformed
-    response left the action ''.
+    observations[t] was seen before actions[t], so observations is one longer. The
+    action of a malformed response is ''.
     """
 
     task: Task
@@ -117,7 +117,7 @@ class Context(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Card(msgspec.Struct, kw_only=True, frozen=True):
-    """A world's facts that need no engine."""
+    """The facts about a world that can be known without an engine."""
 
     name: str
     role: str
@@ -126,27 +126,25 @@ class Card(msgspec.Struct, kw_only=True, frozen=True):
     """
     splits: tuple[str, ...]
     split: str = "train"
-    """The split that training walks unless another is named."""
+    """The default split for training."""
     evaluation_split: str
-    """The split that evaluations walk unless another is named."""
+    """The default split for evaluations."""
     meanings: Mapping[str, str] = {}
-    """What the tasks of a split test, where its name does not say."""
+    """What a split tests, for each split whose name does not say so."""
     new_kinds: tuple[str, ...] = ()
-    """Splits that are meant for kinds of tasks which were not trained on."""
+    """Splits that test kinds of tasks which were not trained on."""
     dialect: str = "full"
-    """The prompt style that suits the world."""
+    """The default prompt style of the world."""
     exploring: tuple[str, ...] = ()
-    """First words of the actions that find out what there is. An expert with several
-    copies takes them in all of these.
+    """First words of the actions that explore the world. An expert with several copies
+    takes these actions in all of them.
     """
     best_reward: float | None = 1.0
-    """Sum of the rewards of a faultless episode; None where it differs from task to
-    task.
-    """
+    """Sum of the rewards of a perfect episode; None if it differs from task to task."""
     reads_data: bool = False
-    """It reads the folder in environment.data; elsewhere a folder is refused."""
+    """The world reads the folder in environment.data; other worlds refuse a folder."""
     extra: str | None = None
-    """The extra of this package that installs what its engines need."""
+    """The extra of this package that installs the dependencies of its engines."""
 
 
 class Engine(Protocol):
@@ -156,11 +154,11 @@ class Engine(Protocol):
     """
 
     def start(self, task: Task) -> Start:
-        """Opens a task at its beginning."""
+        """Opens a task in its initial state."""
         ...
 
     def step(self, action: str) -> Observation:
-        """The answer to any text."""
+        """Takes an action, which may be any text, and returns the result."""
         ...
 
 
@@ -169,27 +167,27 @@ class Forkable(Protocol):
     """An engine that copies its state exactly and cheaply."""
 
     def snapshot(self) -> Any:
-        """A copy of the present state, for this engine object and this task.
+        """A copy of the current state, valid for this engine object and this task.
 
-        None where it has none and must be replayed.
+        None if the state cannot be copied and must be replayed.
         """
         ...
 
     def restore(self, snapshot: Any) -> Observation:
-        """Makes a snapshot's state the present one.
+        """Makes a snapshot's state the current one.
 
-        Gives the observation that had led there. What the engine can tell again, it
-        tells as things are now: the pool refuses a copy in which anything differs.
+        Returns the observation that was made there. Whatever the engine can observe
+        again, it observes anew: the pool refuses a copy if anything differs.
         """
         ...
 
 
 @runtime_checkable
 class Retracing(Protocol):
-    """An engine that takes a known step at less cost than a new one."""
+    """An engine that can repeat a known step more cheaply than take a new one."""
 
     def retrace(self, action: str) -> str:
-        """The text that `step` would observe; the state is then the same too."""
+        """Does what `step` would do, and returns only the text of its observation."""
         ...
 
 
@@ -198,39 +196,39 @@ class Solvable(Protocol):
     """An engine that can compute how to win."""
 
     def plan(self) -> list[str]:
-        """Actions that win from the present state, computed from the true state.
+        """Actions that win from the current state, computed from the true state.
 
-        Raises EngineError when there are none.
+        Raises EngineError if there are none.
         """
         ...
 
 
 @runtime_checkable
 class Closable(Protocol):
-    """An engine that holds something: a process, a file, a share of a library."""
+    """An engine that holds a resource: a process, a file, a reference to a library."""
 
     def close(self) -> None:
-        """Lets go of it; the engine is not used again."""
+        """Releases the resource; the engine is not used again."""
         ...
 
 
 class Verdict(msgspec.Struct, kw_only=True, frozen=True):
-    """What every action would be worth with one argument (001 section 4.1)."""
+    """How good every action would be with a given argument (001 section 4.1)."""
 
     scores: dict[str, float]
-    """0 to 10 by action: every tool of the Toolbox, and `cot`."""
+    """Action -> score from 0 to 10, for every tool of the Toolbox and `cot`."""
     process_ok: bool
     """Whether the step makes sense."""
 
 
 @runtime_checkable
 class Judging(Protocol):
-    """An engine that judges what could be done next, without a model."""
+    """An engine that scores the possible next actions without a model."""
 
     def judge(self, argument: str) -> Verdict:
-        """What each tool, or a thought, would be worth in the present state.
+        """Scores each tool, and a thought, in the current state.
 
-        `argument` is what the tool would be called with. The state stays as it is.
+        `argument` is what the tool would be called with. The state does not change.
         """
         ...
 
@@ -238,13 +236,13 @@ class Judging(Protocol):
 class World(Protocol):
     """A family of tasks.
 
-    It is made from EnvironmentSettings, is cheap, and imports no engine until
-    `engine()`.
+    It is made from EnvironmentSettings, cheaply: no engine is imported before
+    `engine()` is called.
     """
 
     @property
     def card(self) -> Card:
-        """Its facts; the class has them too, so that worlds can be listed."""
+        """Facts about the world; also on the class, so that worlds can be listed."""
         ...
 
     def tasks(self, split: str) -> list[Task]:
@@ -263,32 +261,31 @@ class World(Protocol):
 class Toolbox(Protocol):
     """A world whose actions are calls of tools, written `NAME[argument]`.
 
-    Two actions are not tools: `cot[thought]` thinks on, and `answer[...]` ends the
-    episode.
+    Two actions are not tools: `cot[thought]` continues to think, and `answer[...]` ends
+    the episode.
     """
 
     @property
     def tools(self) -> Mapping[str, str]:
-        """One line about each tool, by its name, in the order they are shown."""
+        """Tool name -> one line about it, in the order in which tools are shown."""
         ...
 
 
 @runtime_checkable
 class Guiding(Protocol):
-    """A world with more actions than a full prompt can list: it says this instead."""
+    """A world with too many actions to list; full prompts show these texts instead."""
 
     @property
     def forms(self) -> str:
         """How actions are written."""
 
     def sight(self, context: Context) -> str:
-        """What an action can be about now."""
+        """What actions can refer to now, such as the things in view."""
 
 
 FINISHED = "done"
-"""The sentence of a searching expert that has nothing left to do although the episode
-goes on. The first rest is imitated, further ones are not: the rest of such an
-episode is one step repeated.
+"""What a searching expert says if it has nothing left to do before the episode ends.
+It then repeats one step until the end; only the first such step is imitated.
 """
 
 
@@ -310,18 +307,18 @@ class Tutor(Protocol):
 
     @property
     def habits(self) -> type[msgspec.Struct]:
-        """Settings of the faults that its searching expert has on purpose.
+        """Settings of the mistakes that its searching expert makes on purpose.
 
-        Each is a field of `demos` too.
+        Each of them is also a field of `demos`.
         """
         ...
 
     def compact(self, context: Context) -> str:
-        """A short prompt with all that a decision needs."""
+        """A short prompt with everything that a decision needs."""
         ...
 
     def vocabulary(self) -> list[str]:
-        """Entity names that a tiny tokenizer must hold as whole tokens, sorted."""
+        """Entity names that a tiny tokenizer must keep as single tokens, sorted."""
         ...
 
     def next(
@@ -330,47 +327,47 @@ class Tutor(Protocol):
         seed: int,
         habits: Any,
     ) -> Advice:
-        """The searching expert's move, from the agent's own past alone.
+        """The searching expert's next move, based only on the agent's own history.
 
-        `seed` is the episode's.
+        `seed` is the seed of the episode.
         """
         ...
 
 
 class Requisite(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a world can use, as this machine has it."""
+    """One thing that a world can use, and whether this machine has it."""
 
     name: str
     present: bool
     detail: str
     get: str | None = None
-    """The command to type for it; None where nothing is to be done."""
+    """The command that installs it; None if there is nothing to do."""
 
 
 @runtime_checkable
 class Inspected(Protocol):
     """A world that looks for its data on this machine.
 
-    The class is asked, so no settings are needed.
+    The methods are static, so no settings are needed.
     """
 
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:
-        """The things the world can use, as this machine has them.
+        """The things that the world can use, and whether this machine has them.
 
-        Starts, makes and fetches nothing; raises nothing for what is broken.
+        Starts, creates and downloads nothing; does not raise if something is broken.
         """
         ...
 
     @staticmethod
     def cache_folder(environ: Mapping[str, str]) -> Path | None:
-        """The folder where the world keeps files of its own; None where it has none."""
+        """The folder where the world caches its files; None if it caches none."""
         ...
 
 
 @runtime_checkable
 class Serving(Protocol):
-    """A world whose server answers at further addresses, behind the same token."""
+    """A world whose server has additional routes, protected by the same token."""
 
     def routes(self) -> "Sequence[BaseRoute]":
         """Starlette's routes: `Route("/retrieve", answer)`; `answer` may be async."""
@@ -382,9 +379,9 @@ def world_as(
     key: str,
     value: str,
 ) -> CapabilityT:
-    """The world with a capability that the setting `key` asks for.
+    """The world, typed as having the capability that the setting `key` requires.
 
-    Raises UsageError where the world has it not.
+    Raises UsageError if the world does not have it.
     """
     if isinstance(world, capability):
         return world

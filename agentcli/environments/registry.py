@@ -1,10 +1,10 @@
-"""All worlds by name: built-in ones, those of installed packages, any class in full.
+"""All worlds by name: built-in, from installed packages, or given as a class.
 
 An installed package adds a world with an entry point in the group
-`agentcli.environments` (name -> "package.module:Class"). A world that is not packaged
-is used by writing "package.module:Class" or "folder/file.py:Class" as its name, one of
-Gymnasium as "gym:ID", and one that a server plays as "http://HOST:PORT". Worlds are
-imported when they are made, so that listing names imports none of them.
+`agentcli.environments` (name -> "package.module:Class"). The name of a world that is
+not packaged is "package.module:Class" or "folder/file.py:Class". A Gymnasium
+environment is named "gym:ID", and a world on a server "http://HOST:PORT". A world is
+imported only when it is made, so listing names imports none.
 """
 
 from typing import Any
@@ -34,10 +34,10 @@ SCHEMES = {
     "http://": "agentcli.environments.remote.world:open_world",
     "https://": "agentcli.environments.remote.world:open_world",
 }
-"""Beginning of a name -> what makes the world."""
+"""Prefix of a name -> the class or function that makes the world."""
 
 PARTS = ("card", "tasks", "engine")
-"""What every world has (protocol.World)."""
+"""The members that every world has (protocol.World)."""
 
 REGISTRY = Registry(
     "agentcli.environments",
@@ -56,9 +56,9 @@ def world_names() -> list[str]:
 def make_world(settings: EnvironmentSettings) -> World:
     """The world that `settings.name` names, made from `settings`.
 
-    Raises UsageError for an unknown name, for options that the world's own types refuse
-    and for a folder of data that it would not read, MissingError when its dependencies
-    are not installed.
+    Raises UsageError for an unknown name, for options that the world's own types
+    refuse, and for a data folder that the world would not read. Raises MissingError if
+    its dependencies are not installed.
     """
     kind = _load(settings.name)
     lacking = [name for name in PARTS if not hasattr(kind, name)]
@@ -91,7 +91,7 @@ def make_world(settings: EnvironmentSettings) -> World:
 def tasks_of(world: World, name: str, split: str) -> list[Task]:
     """The tasks of a split of the world that `name` made.
 
-    Raises UsageError for an unknown split, and what the world raises.
+    Raises UsageError for an unknown split, and whatever the world raises.
     """
     splits = world.card.splits
     if split not in splits:
@@ -110,7 +110,7 @@ def tasks_of(world: World, name: str, split: str) -> list[Task]:
 
 
 def _refuse_unclear(tasks: object, place: str) -> None:
-    """Raises UsageError for what is no list of tasks, each with an id of its own."""
+    """Raises UsageError unless `tasks` is a list of tasks with distinct ids."""
     if not isinstance(tasks, list) or not all(isinstance(one, Task) for one in tasks):
         raise UsageError(f"{place}: its tasks() must give a list of Task")
     ids = set[str]()
@@ -123,7 +123,7 @@ def _refuse_unclear(tasks: object, place: str) -> None:
 
 
 def raised(error: Exception) -> str:
-    """What the code of a plug-in raised, and how to see where."""
+    """Describes an exception from a plug-in's code, and how to see its traceback."""
     return f"{type(error).__name__}: {error}; AGENTCLI_DEBUG=1 shows where"
 
 
@@ -138,12 +138,12 @@ def _load(name: str) -> Any:
 
 
 def _scheme_of(name: str) -> str:
-    """The beginning by which a name stands for a kind of worlds; "" for none."""
+    """The scheme that a name starts with, such as "gym:"; "" for none."""
     return next((scheme for scheme in SCHEMES if name.startswith(scheme)), "")
 
 
 def settle(settings: Settings) -> Settings:
-    """Fills in what the settings leave to the world: its splits and its dialect.
+    """Fills in the settings whose defaults depend on the world: splits and dialect.
 
     Raises what `make_world` raises.
     """
@@ -165,7 +165,7 @@ def settle(settings: Settings) -> Settings:
 def make_engine(world: World, name: str) -> Engine:
     """A new engine of the world that `name` made.
 
-    Raises MissingError when its dependencies are not installed.
+    Raises MissingError if its dependencies are not installed.
     """
     try:
         return world.engine()

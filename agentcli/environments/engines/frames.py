@@ -1,10 +1,11 @@
 """The messages between the pool and its worker processes.
 
-They are msgpack behind a 4-byte big-endian length. Requests are answered one by one in
-the order they were sent, so no message carries a call number; Release has no answer. A
-state is named by a serial number that the pool hands out and never uses twice. A worker
-that does not know it (it was evicted, left behind, or died with an earlier process)
-answers Lost, and the pool asks again with the state's History.
+A message is msgpack data after a 4-byte big-endian length. Requests are answered one by
+one in the order they were sent, so messages carry no call number; Release has no
+answer. The pool names each state by a serial number that it never uses twice. A worker
+may no longer know a state: it was evicted, its engine has moved on, or an earlier
+process died. The worker then answers Lost, and the pool asks again with the state's
+History.
 """
 
 import struct
@@ -20,40 +21,40 @@ HEADER = struct.Struct("!I")
 
 
 class Frame(msgspec.Struct, array_like=True, tag=True, gc=False):
-    """Base of all messages."""
+    """Base class of all messages."""
 
 
 class History(msgspec.Struct, array_like=True):
-    """All that is needed to rebuild a state and to check it."""
+    """Everything that is needed to rebuild a state and to check it."""
 
     task: Task
     actions: tuple[str, ...]
     observations: tuple[str, ...]
-    """One more than there are actions."""
+    """All texts so far: one more than there are actions."""
     key: str
     """The state key of the last observation."""
 
 
 class Setup(Frame):
-    """First message of a process.
+    """The first message to a process.
 
-    Answered by Ready, or by Failed and the end of the process.
+    The answer is Ready, or Failed, after which the process ends.
     """
 
     settings: EnvironmentSettings
     engines: int
-    """Most live engines."""
+    """Maximum number of live engines."""
 
 
 class Open(Frame):
-    """Open a task; its initial state is to be called `state`."""
+    """Open a task; `state` is the serial number of its initial state."""
 
     task: Task
     state: int
 
 
 class Act(Frame):
-    """Act in `state` of a task; the state reached is to be called `result`."""
+    """Act in `state` of a task; `result` is the serial number of the next state."""
 
     task: str
     state: int
@@ -71,7 +72,7 @@ class Plan(Frame):
 
 
 class Judge(Frame):
-    """Judge what could be done with `argument` in `state`."""
+    """Score the actions that are possible with `argument` in `state`."""
 
     task: str
     state: int
@@ -86,7 +87,7 @@ class Release(Frame):
 
 
 class Ready(Frame):
-    """The world and a first engine are made."""
+    """The world and its first engine exist."""
 
     solvable: bool
     """The engine can plan."""
@@ -109,12 +110,12 @@ class Acted(Frame):
     observation: Observation
     exact: bool
     replayed: int
-    """Environment steps executed to restore the state first."""
+    """Environment steps that were replayed to restore the state."""
     seconds: float = 0.0
 
 
 class Planned(Frame):
-    """The plan."""
+    """The answer to Plan."""
 
     actions: list[str]
     replayed: int
@@ -122,7 +123,7 @@ class Planned(Frame):
 
 
 class Judged(Frame):
-    """The verdict."""
+    """The answer to Judge."""
 
     verdict: Verdict
     replayed: int
@@ -153,7 +154,7 @@ decode_reply = msgspec.msgpack.Decoder(Reply).decode
 
 
 def encode_frame(message: Request | Reply) -> bytes:
-    """A message with its length in front."""
+    """Encodes a message, preceded by its length."""
     buffer = bytearray(HEADER.size)
     _encoder.encode_into(message, buffer, HEADER.size)
     HEADER.pack_into(buffer, 0, len(buffer) - HEADER.size)
@@ -161,7 +162,7 @@ def encode_frame(message: Request | Reply) -> bytes:
 
 
 def take_frames(buffer: bytearray) -> list[bytes]:
-    """Removes all complete frames from the front of `buffer`; gives their payloads."""
+    """Removes all complete frames from the start of `buffer`; returns the payloads."""
     payloads = []
     end = 0
     while len(buffer) - end >= HEADER.size:

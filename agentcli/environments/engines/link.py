@@ -1,11 +1,11 @@
-"""The parent's end of one worker process and of those that replace it.
+"""The parent's connection to one worker process, and to its replacements.
 
-A Link keeps the unanswered calls in order. The process works on the first of them, so
-the first is the one that pays when the process dies or says nothing for the deadline:
-it fails with EngineError, and the others are sent again to a fresh process. The clock
-of a call starts when it has become the first, so waiting behind a slow call costs
-nothing. What the replacement no longer knows (engines, snapshots) is the pool's
-business.
+A Link keeps the unanswered calls in order. The process works on the first call, so that
+call is blamed if the process dies, or does not answer before the deadline: it fails
+with EngineError, and the other calls are sent again to a new process. The clock of a
+call starts when it becomes the first, so time spent waiting behind a slow call does not
+count. The new process does not have the old engines and snapshots; the pool deals with
+that.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ AS_THEY_ARE = {
     "WriteError": errors.WriteError,
     "UsageError": errors.UsageError,
 }
-"""Reports of a process that are not one call's EngineError: a disk that is full for
-one task is full for all, and so is a library that is missing. A world that cannot do
-what was asked cannot do it for any.
+"""Errors of a process that concern more than one call, so they are not reported as
+EngineError. A full disk, a missing library, or something that the world cannot do
+affects every task.
 """
 
 
 class ProcessEndedError(errors.EngineError):
-    """The process died, or was killed because it hung, while it worked on a call."""
+    """The process died during a call, or was killed because it hung."""
 
 
 @dataclass(eq=False, slots=True)
@@ -46,13 +46,13 @@ class PendingCall:
 
     frame: bytes
     label: str
-    """Names it in errors."""
+    """Names the call in errors."""
     deadline: float
-    """Seconds that it may be the first for."""
+    """Seconds that the call may take, counted from when it becomes the first."""
     future: asyncio.Future[Any]
 
     def succeed(self, result: Any) -> None:
-        """Hands the reply to whoever still waits for it."""
+        """Passes the reply to the caller, if it is still waiting."""
         if not self.future.done():
             self.future.set_result(result)
 
@@ -60,50 +60,50 @@ class PendingCall:
         """Raises the error where the call is awaited."""
         if not self.future.done():
             self.future.set_exception(error)
-            # Nobody awaits the set-up of a replacement, and asyncio would complain.
+            # The set-up of a replacement is never awaited, and asyncio would complain.
             self.future.exception()
 
 
 class Link:
-    """Calls in, replies out, in order, whatever happens to the process."""
+    """Takes calls and returns replies in order, whatever happens to the process."""
 
     def __init__(self, settings: EnvironmentSettings, engines: int) -> None:
         self.tasks = 0
         """Tasks pinned to this worker."""
         self.seconds = 0.0
-        """Wall seconds that processes spent on requests, those killed for a hang
-        included.
+        """Wall seconds that processes spent on requests, including processes that were
+        killed because they hung.
         """
         self.solvable = False
-        """The world's engines can plan; known once the process is set up."""
+        """Whether the world's engines can plan; known once the process is set up."""
         self._settings = frames.Setup(settings, engines)
         self._deadline = settings.deadline_seconds
         self._loop = asyncio.get_running_loop()
         self._calls: deque[PendingCall] = deque()
         self._since = 0.0
-        """When the first call became the first."""
+        """When the first call moved to the front."""
         self._alarm: asyncio.TimerHandle | None = None
         self._process: Process | None = None
-        """The one that is spoken to."""
+        """The process that receives requests."""
         self._alive: set[Process] = set()
-        """That one and those that are being killed."""
+        """The current process, and those that are being killed."""
         self._setup: PendingCall | None = None
         self._closed = False
 
     @property
     def memory_mb(self) -> float:
-        """MiB that the process holds, with what its engines run."""
+        """MiB that the process uses, including child processes of its engines."""
         return 0.0 if self._process is None else self._process.memory_mb
 
     async def start(self) -> None:
-        """Starts the process. Raises what setting up the world raised."""
+        """Starts the process. Raises what the set-up of the world raised."""
         await self._relaunch()
 
     async def call(self, request: frames.Request, label: str) -> frames.Reply:
         """Sends a request and awaits its reply. `label` names it in errors.
 
-        Raises EngineError, ProcessEndedError where the process ended over it, and, once
-        closed, UsageError.
+        Raises EngineError, ProcessEndedError if the process ended during the request,
+        and UsageError after `close`.
         """
         if self._closed:
             raise errors.UsageError(f"{label}: the engine pool is closed")
@@ -131,12 +131,12 @@ class Link:
 
     def post(self, request: frames.Request) -> None:
         """Sends a request that has no reply."""
-        # Without a process nothing needs it.
+        # Without a process there is no recipient.
         if self._process is not None:
             self._process.write(frames.encode_frame(request))
 
     async def close(self) -> None:
-        """Fails what is unanswered, and lets the process close its engines.
+        """Fails all unanswered calls, and lets the process close its engines.
 
         The process is killed if that takes too long.
         """
@@ -148,7 +148,7 @@ class Link:
         await asyncio.gather(*(process.close() for process in self._alive))
 
     def received(self, process: Process, payload: bytes) -> None:
-        """Takes a reply of the process, which answers the first call."""
+        """Handles a reply from the process: it answers the first call."""
         if process is not self._process or not self._calls:
             return
         reply: frames.Reply
@@ -172,16 +172,16 @@ class Link:
         self.seconds += reply.seconds
 
     def ended(self, process: Process, how: str) -> None:
-        """Learns that the process is gone."""
+        """Handles the end of the process."""
         self._alive.discard(process)
-        # One that was killed here, or closed, has been dealt with already.
+        # A process that was killed here, or closed, has been handled already.
         if process is self._process:
             self._process = None
             if self._calls:
                 self._blame(how)
 
     def _relaunch(self) -> asyncio.Future[Any]:
-        """Starts a process; the future is done when its world is set up."""
+        """Starts a process; the future is done once its world is set up."""
         setup = self._pending(self._settings, STARTING, SETUP_SECONDS)
         self._setup = setup
         self._calls.appendleft(setup)
@@ -198,7 +198,7 @@ class Link:
         return setup.future
 
     def _set_up(self, setup: PendingCall, reply: frames.Reply) -> None:
-        """Takes the answer to Setup."""
+        """Handles the answer to Setup."""
         self._setup = None
         if isinstance(reply, frames.Failed):
             if self._process is not None:
@@ -214,7 +214,7 @@ class Link:
         self._watch()
 
     def _watch(self) -> None:
-        """Sets the alarm to when the first call may be overdue."""
+        """Sets the alarm for the time when the first call would be overdue."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -225,8 +225,8 @@ class Link:
     def _judge(self) -> None:
         """Kills the process if its first call is overdue.
 
-        What it has answered while the event loop was busy, perhaps for longer than the
-        deadline, has been read: a turn of the loop reads first and then rings alarms.
+        Replies that arrived while the event loop was busy, perhaps for longer than the
+        deadline, have been read by now: the loop reads first and then runs timers.
         """
         process = self._process
         if process is None or not self._calls:
@@ -245,11 +245,11 @@ class Link:
         )
 
     def _blame(self, how: str) -> None:
-        """Fails the first call, and sends the others to the next process."""
+        """Fails the first call, and sends the other calls to the next process."""
         call = self._calls.popleft()
         fault = f"{call.label}: {how}"
         if call is self._setup:
-            # The next process would not be set up either.
+            # The set-up of the next process would fail too.
             error = errors.EngineError(fault)
             call.fail(error)
             self._fail_all(error)

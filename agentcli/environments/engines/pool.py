@@ -1,12 +1,12 @@
 """Live engines behind immutable states.
 
-`await pool.step(state, action)` gives a new state and leaves the old one as it was, so
-stepping one state twice is a fork. Engines run in worker processes; a task is pinned to
-one of them, which holds its engines and snapshots. A state whose engine has moved on,
-was evicted or died is restored from a snapshot or else by replaying its actions, and
-checked against what was observed. A call over which its process ended is made once more,
-on a fresh process; when that ends too, the fault is the call's. Results depend on (task,
-actions) alone, never on timing. Methods are for one event loop.
+`await pool.step(state, action)` returns a new state and does not change the old one, so
+stepping a state twice is a fork. Engines run in worker processes; a task is pinned to
+one worker, which keeps its engines and snapshots. If the engine of a state has moved
+on, was evicted or died, the state is restored from a snapshot or by replaying its
+actions, and compared with the recorded observations. If a process ends during a call,
+the call is tried once more on a new process; if that ends too, the call fails. Results
+depend on (task, actions) alone, never on timing. Use a pool in only one event loop.
 """
 
 import asyncio
@@ -27,32 +27,31 @@ ENGINES_PER_WORKER = 128
 
 ReplyT = TypeVar("ReplyT", frames.Opened, frames.Acted, frames.Planned, frames.Judged)
 Question = frames.Act | frames.Plan | frames.Judge
-"""A request about a state, still without its history."""
+"""A request about a state, before its history is attached."""
 
 
 class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A point in an episode.
 
-    Two states are never equal; `observation.state` is the key that says what is the
-    same.
+    Two State objects are never equal; compare their keys, `observation.state`, instead.
     """
 
     task: Task
     instruction: str
     actions: tuple[str, ...]
-    """Executed so far."""
+    """Actions executed so far."""
     observation: Observation
-    """The current one."""
+    """The current observation."""
     observations: tuple[str, ...]
     """All texts so far, the current one included: one longer than `actions`."""
     replayed: int = 0
-    """Environment steps that this continuation of its parent costs in replay: the
-    parent's depth if the parent has no snapshot and had been continued before, else 0.
-    Within a tree the sum depends on the tree alone, so it may be written to its ledger;
-    what evictions and lost processes cost is in EnginePool.replayed_steps only.
+    """Environment steps that had to be replayed to continue the parent: its depth if it
+    has no snapshot and had been continued before, else 0. The sum over a tree depends
+    only on the tree, so its ledger may contain it. Replays after evictions and lost
+    processes are counted only in EnginePool.replayed_steps.
     """
     serial: int
-    """The pool's private name of the state."""
+    """The pool's private number of the state."""
     exact: bool
     """The worker took a snapshot."""
 
@@ -62,19 +61,19 @@ class _OpenTask:
     """A task in flight."""
 
     link: Link
-    """Where it is pinned."""
+    """The worker that the task is pinned to."""
     starts: int = 0
     continued: set[int] = field(default_factory=set)
-    """Serials of the states that were stepped."""
+    """Serial numbers of the states that were stepped."""
 
 
 class EnginePool:
     """`async with EnginePool(settings) as pool:` starts `settings.processes` workers.
 
-    `engines_per_worker` bounds the live engines of a worker: with snapshots a task
-    needs one, without them one for each branch that is still growing. Beyond the bound
-    the least recently used one is taken over and its states are replayed when they are
-    needed again, so it should be above the number of tasks in flight.
+    `engines_per_worker` limits the live engines of a worker. With snapshots a task
+    needs one engine; without them, one for each branch that is still growing. Beyond
+    the limit the least recently used engine is reused, and its states are replayed when
+    they are needed again. So the limit should exceed the number of tasks in flight.
     """
 
     def __init__(
@@ -88,9 +87,9 @@ class EnginePool:
                 f"environment.processes: at least 1 is needed, not {settings.processes}"
             )
         self.replayed_steps = 0
-        """Environment steps really executed to restore states, for whatever reason."""
+        """Environment steps actually executed to restore states, for any reason."""
         self.retries = 0
-        """Calls that were made once more because their process had ended."""
+        """Calls that were tried again because their process had ended."""
         self._settings = settings
         self._engines = engines_per_worker
         self._links: list[Link] = []
@@ -109,7 +108,7 @@ class EnginePool:
 
     @property
     def memory_mb(self) -> float:
-        """MiB that the workers hold, with what their engines run."""
+        """MiB that the workers use, including child processes of their engines."""
         return sum(link.memory_mb for link in self._links)
 
     async def __aenter__(self) -> Self:
@@ -134,7 +133,7 @@ class EnginePool:
     async def start(self, task: Task) -> State:
         """Opens a task.
 
-        Raises EngineError, and WriteError where the world has no room for its files.
+        Raises EngineError, and WriteError if the world cannot write its files.
         """
         opened = self._open(task.id)
         opened.starts += 1
@@ -157,11 +156,11 @@ class EnginePool:
         )
 
     async def step(self, state: State, action: str) -> State:
-        """The state that `action` leads to; any number of times from the same state.
+        """The state that `action` leads to; a state can be stepped any number of times.
 
-        Raises EngineError when the engine raises, dies or hangs, ReplayMismatchError
-        when the state could not be restored exactly, UsageError when the episode has
-        ended in `state`, and WriteError as `start`.
+        Raises EngineError if the engine raises, dies or hangs, ReplayMismatchError if
+        the state could not be restored exactly, UsageError if the episode has ended in
+        `state`, and WriteError as `start` does.
         """
         if state.observation.end is not None:
             raise UsageError(
@@ -188,9 +187,9 @@ class EnginePool:
         )
 
     async def plan(self, state: State) -> list[str]:
-        """Actions that win from `state`, by its engine's own planner.
+        """Actions that win from `state`, computed by its engine's planner.
 
-        Raises EngineError when there are none.
+        Raises EngineError if there are none.
         """
         request = frames.Plan(state.task.id, state.serial)
         label = f"plan at step {len(state.actions)}"
@@ -199,9 +198,9 @@ class EnginePool:
         return answer.actions
 
     async def judge(self, state: State, argument: str) -> Verdict:
-        """What every tool would be worth in `state`, by its engine's own judge.
+        """The engine's score of every tool in `state`.
 
-        Raises EngineError as `step`, and UsageError where the engine cannot judge.
+        Raises EngineError as `step` does, and UsageError if the engine cannot judge.
         """
         request = frames.Judge(state.task.id, state.serial, argument)
         label = f"judge at step {len(state.actions)}"
@@ -210,9 +209,9 @@ class EnginePool:
         return answer.verdict
 
     async def release(self, task_id: str) -> None:
-        """Undoes one `start`; with the last one the task's engines are given up.
+        """Undoes one `start`; undoing the last one frees the task's engines.
 
-        A state that is stepped after that is still right: it is replayed.
+        Its states can still be stepped afterwards: they are replayed.
         """
         opened = self._tasks.get(task_id)
         if opened is None:
@@ -224,11 +223,11 @@ class EnginePool:
             opened.link.post(frames.Release(task_id))
 
     async def close(self) -> None:
-        """Ends all workers; what is unanswered fails with EngineError."""
+        """Ends all workers; unanswered calls fail with EngineError."""
         await asyncio.gather(*(link.close() for link in self._links))
 
     def _open(self, task_id: str) -> _OpenTask:
-        """The task's entry; one that is not in flight gets the least loaded worker."""
+        """The task's entry; a new task gets the worker with the fewest tasks."""
         opened = self._tasks.get(task_id)
         if opened is None:
             if not self._links:
@@ -243,7 +242,7 @@ class EnginePool:
         return opened
 
     async def _open_task(self, link: Link, request: frames.Open) -> frames.Reply:
-        """Opens a task, once more where the process ended over it."""
+        """Opens a task, and tries again once if the process ended meanwhile."""
         label = f"task {request.task.id}: start"
         try:
             return await link.call(request, label)
@@ -252,9 +251,9 @@ class EnginePool:
             return await link.call(request, label)
 
     async def _ask(self, state: State, request: Question, label: str) -> frames.Reply:
-        """Asks about a state; a worker that has lost it gets its history to replay.
+        """Asks about a state; a worker that has lost it replays its history.
 
-        Asks once more where the process ended over it. `label` names the request in
+        Asks again once if the process ended meanwhile. `label` names the request in
         errors.
         """
         link = self._open(state.task.id).link

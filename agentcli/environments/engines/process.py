@@ -1,8 +1,7 @@
-"""One worker process as the event loop sees it: frames both ways, last words, its end.
+"""One worker process, for the event loop: sends and receives frames, notices its end.
 
-asyncio's own subprocesses are not used: a second Ctrl-C while one is being started
-leaves them waiting for ever (Python 3.11), and what they have read arrives a turn of
-the event loop late.
+It does not use asyncio's subprocesses. A second Ctrl-C while one is being started makes
+them wait forever (Python 3.11), and their data arrives one turn of the event loop late.
 """
 
 import asyncio
@@ -20,11 +19,11 @@ from agentcli.environments.engines.frames import take_frames
 CLOSE_SECONDS = 2.0
 """How long a process may take to close its engines before it is killed."""
 STDERR_BYTES = 2000
-"""How much of the end of a process's stderr is kept for error messages."""
+"""Bytes kept from the end of a process's stderr for error messages."""
 SHOWN_LINES = 5
-"""Lines of its stderr that an error message quotes."""
+"""Maximum number of stderr lines that an error message quotes."""
 READ_BYTES = 1 << 18
-"""More than a pipe holds: one read takes all that a dead process has left."""
+"""More than a pipe holds: one read takes everything that a dead process left."""
 
 SESSION, PAGES = 3, 21
 """Places in /proc/PID/stat after the name: its session, and its resident pages."""
@@ -33,11 +32,12 @@ COMMAND = (sys.executable, "-P", "-m", "agentcli.environments.engines.worker")
 
 
 class Process:
-    """Starts a worker. Raises OSError.
+    """A worker process, which the constructor starts. Raises OSError.
 
-    `received(process, payload)` is called with each frame that it sends,
-    `ended(process, how)` once, after all frames, when it is gone. When this process
-    ends, however it ends, the kernel kills the worker and what its engines run.
+    `received(process, payload)` is called for each frame that the worker sends;
+    `ended(process, how)` once after the last frame, when the worker is gone. When the
+    parent process ends, for whatever reason, the kernel kills the worker and the child
+    processes of its engines.
     """
 
     def __init__(
@@ -67,9 +67,10 @@ class Process:
         self._loop.add_reader(self._stderr, self._listen)
 
     def write(self, frame: bytes) -> None:
-        """Sends a frame, at once as far as the pipe takes it.
+        """Sends a frame, as much as the pipe takes immediately and the rest later.
 
-        The deadline's clock runs while the event loop is busy.
+        It does not wait for the event loop, since a busy loop would use up the time
+        until the deadline.
         """
         sent = 0 if self._outbox else self._push(frame)
         if sent < len(frame):
@@ -79,26 +80,26 @@ class Process:
 
     @property
     def memory_mb(self) -> float:
-        """MiB that it holds, with what its engines run."""
+        """MiB that the worker uses, including child processes of its engines."""
         return resident_mb(self._popen.pid)
 
     def kill(self) -> None:
-        """Ends it and its children at once."""
+        """Kills the worker and its children."""
         if not self._gone.done():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, signal.SIGKILL)
 
     async def close(self) -> None:
-        """Closes its stdin, which ends it; kills it after CLOSE_SECONDS."""
+        """Closes the worker's stdin, which ends it; kills it after CLOSE_SECONDS."""
         self._close_stdin()
         await asyncio.wait([self._gone], timeout=CLOSE_SECONDS)
         self.kill()
         await self._gone
 
     def last_words(self) -> str:
-        """The lines of its stderr that matter most, as part of a one-line message.
+        """The most useful lines of the worker's stderr, as part of a one-line message.
 
-        The head of a report by faulthandler, else the last ones.
+        These are the first lines of a faulthandler report, or else the last lines.
         """
         text = self._stderr_end.decode(errors="replace")
         _, fatal, report = text.rpartition("Fatal Python error")
@@ -112,14 +113,14 @@ class Process:
         self._inbox += data or b""
         for payload in take_frames(self._inbox):
             self._received(self, payload)
-        # The worker alone holds the other end, so the worker has ended.
+        # Only the worker has the other end open, so the worker has ended.
         if data == b"":
             self._bury()
 
     def _listen(self) -> None:
         data = _available(self._stderr)
         self._stderr_end = (self._stderr_end + (data or b""))[-STDERR_BYTES:]
-        # Neither it nor a child of its engines will say any more.
+        # Neither the worker nor a child of its engines will write any more.
         if data == b"":
             self._loop.remove_reader(self._stderr)
 
@@ -129,17 +130,17 @@ class Process:
             self._loop.remove_writer(self._stdin)
 
     def _push(self, data: bytes | bytearray) -> int:
-        """Writes what the pipe takes now; gives the number of bytes."""
+        """Writes what the pipe takes now; returns the number of bytes."""
         try:
             return os.write(self._stdin.fileno(), data)
         except BlockingIOError:
             return 0
         except BrokenPipeError:
-            # Nobody is left to read it; `_read` notices the end.
+            # No reader is left; `_read` notices that the worker has ended.
             return len(data)
 
     def _bury(self) -> None:
-        # Children of its engines may outlive it: they go with it.
+        # Children of its engines may still be running: kill them too.
         self.kill()
         code = self._popen.wait()
         self._listen()
@@ -177,13 +178,13 @@ def _start(lifeline: int) -> "subprocess.Popen[bytes]":
 
 
 def resident_mb(session: int) -> float:
-    """MiB that the processes of a session hold; 0 where there is no /proc."""
+    """MiB that the processes of a session use; 0 if there is no /proc."""
     pages = 0
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = file.read_text()
         except OSError:
-            # It has just ended.
+            # The process has just ended.
             continue
         fields = text.rpartition(")")[2].split()
         if int(fields[SESSION]) == session:
@@ -198,7 +199,7 @@ def _not_blocking(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 def _available(pipe: IO[bytes]) -> bytes | None:
-    """The bytes that are there: empty at the end, None while there are none."""
+    """The available bytes: empty at the end of the file, None if there are none yet."""
     try:
         return os.read(pipe.fileno(), READ_BYTES)
     except BlockingIOError:

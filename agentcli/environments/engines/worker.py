@@ -1,14 +1,14 @@
 """One engine process: `python -m agentcli.environments.engines.worker`.
 
-The pool alone starts it and speaks to it. It holds the live engines and snapshots of
-the tasks pinned to it and answers one request at a time. It never decides what happens
-to a task: a call that raises is reported and its engine thrown away; a crash or a hang
-is the pool's to notice.
+Only the pool starts it and talks to it. It keeps the live engines and snapshots of the
+tasks pinned to it, and answers one request at a time. It never decides what happens to
+a task: a call that raises is reported and its engine discarded; the pool notices
+crashes and hangs.
 
-It ends when its stdin closes, and takes along whatever its engines run. It cannot
-outlive its parent: argument 1 is the lifeline, a file descriptor by which the kernel
-kills it then. Requests and replies go over private copies of stdin and stdout; file
-descriptor 1 then points at stderr, so an engine may print what it likes.
+It ends when its stdin closes, and kills the child processes of its engines. It cannot
+outlive its parent: argument 1 is the lifeline, a file descriptor whose closing makes
+the kernel kill it. Requests and replies use private copies of stdin and stdout; file
+descriptor 1 then points at stderr, so an engine may print anything.
 """
 
 import atexit
@@ -46,7 +46,7 @@ from agentcli.records.pictures import refuse_faulty
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """One live engine that plays one task."""
+    """A live engine and the task that it plays."""
 
     engine: Engine
     forkable: Forkable | None
@@ -55,19 +55,19 @@ class Slot:
     at: int | None = None
     """The state the engine is in now."""
     snapshots: dict[int, tuple[Any, Observation]] = field(default_factory=dict)
-    """States this engine can be put into, with what was observed there. None: no
-    snapshot, but it is there now.
+    """States that this engine can restore, with the snapshot and the observation of
+    each. A snapshot of None: the engine can only be in this state now.
     """
 
 
 class LostStateError(Exception):
-    """A state is not known here, and its history was not given."""
+    """This process does not have the state, and got no history to replay."""
 
 
 class Host:
     """The engines of this process, at most `limit`.
 
-    The least recently used one is taken over when all are in use.
+    When all are in use, the least recently used one is reused.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class Host:
         self._live: OrderedDict[Slot, None] = OrderedDict()
         self._slot_of: dict[int, Slot] = {}
         self._busy: Slot | None = None
-        """The slot that the present request uses."""
+        """The slot that the current request uses."""
         self._replayed = 0
-        """Steps that the present request has replayed."""
+        """Steps that the current request has replayed."""
         self._answers: dict[type, Callable[[Any], frames.Reply | None]] = {
             frames.Open: self._open,
             frames.Act: self._act,
@@ -104,7 +104,7 @@ class Host:
 
         An engine that raises is discarded and reported as Failed. Raises MemoryError
         and LostEngineError, which end the process: what its engines share may be half
-        changed, or gone.
+        modified, or lost.
         """
         began = time.perf_counter()
         self._busy = None
@@ -122,7 +122,7 @@ class Host:
             return _answer_frame(failure(error), began)
 
     def close(self) -> None:
-        """Lets go of all engines."""
+        """Closes all engines."""
         for slot in self._live:
             _close(slot.engine)
         for engine in self._free:
@@ -138,7 +138,7 @@ class Host:
         slot = self._reach(request.state, request.history)
         observation = slot.engine.step(request.action)
         snapshot, _ = slot.snapshots[request.state]
-        # The engine has left a state that it cannot be put back into.
+        # The engine has left a state that it cannot restore.
         if snapshot is None:
             del slot.snapshots[request.state]
             del self._slot_of[request.state]
@@ -147,7 +147,7 @@ class Host:
 
     def _plan(self, request: frames.Plan) -> frames.Reply:
         slot = self._reach(request.state, request.history)
-        # A UsageError ends the command: no task of this world would fare better.
+        # A UsageError ends the command: it would fail for every task of this world.
         if not isinstance(slot.engine, Solvable):
             raise errors.UsageError(
                 f"{self._name} has no expert: its engine cannot plan; choose another "
@@ -167,8 +167,8 @@ class Host:
     def _reach(self, state: int, history: frames.History | None) -> Slot:
         """A slot whose engine is in `state`.
 
-        Raises LostStateError without a history to rebuild a lost state from, and
-        ReplayMismatchError when the restored copy is not what was observed.
+        Raises LostStateError if the state is lost and there is no history, and
+        ReplayMismatchError if the restored copy differs from what was observed.
         """
         slot = self._slot_of.get(state)
         if slot is None:
@@ -178,7 +178,7 @@ class Host:
         self._busy = slot
         self._live.move_to_end(slot)
         if slot.at != state:
-            # Without a snapshot a state is only known while its engine is there.
+            # Without a snapshot a state is known only while its engine is in it.
             assert slot.forkable is not None
             snapshot, observed = slot.snapshots[state]
             _check_copy(slot.forkable.restore(snapshot), observed)
@@ -186,9 +186,9 @@ class Host:
         return slot
 
     def _rebuild(self, state: int, history: frames.History) -> Slot:
-        """Plays a prefix again in another engine.
+        """Replays a history in another engine.
 
-        Raises ReplayMismatchError when any observation differs.
+        Raises ReplayMismatchError if any observation differs.
         """
         slot = self._acquire(history.task.id)
         observation = slot.engine.start(history.task).observation
@@ -216,9 +216,9 @@ class Host:
         state: int,
         observation: Observation,
     ) -> bool:
-        """Notes that the engine is in `state`; whether it gave a snapshot of it.
+        """Records that the engine is in `state`; returns whether it made a snapshot.
 
-        Raises EngineError for pictures that nobody could use.
+        Raises EngineError for unusable pictures.
         """
         refuse_faulty(observation.pictures)
         snapshot = None if slot.forkable is None else slot.forkable.snapshot()
@@ -236,7 +236,7 @@ class Host:
         return slot
 
     def _vacant(self) -> Engine | None:
-        """A free engine or a new one; None at the limit, or where the world's is."""
+        """A free or new engine; None at the limit of this process or of the world."""
         if self._free:
             return self._free.pop()
         if len(self._live) >= self._limit:
@@ -249,7 +249,7 @@ class Host:
             return None
 
     def _taken_over(self) -> Engine:
-        """The engine of the slot that was not used for longest."""
+        """The engine of the least recently used slot, which is dropped."""
         oldest = next(iter(self._live))
         self._drop(oldest)
         return oldest.engine
@@ -277,7 +277,7 @@ def failure(error: BaseException) -> frames.Failed:
     kind = type(error).__name__
     if isinstance(error, errors.AgentCliError):
         return frames.Failed(kind, str(error))
-    # The pool knows agentcli's own errors only; others keep their name in the text.
+    # The pool knows only agentcli's errors; the text names the class of any other.
     return frames.Failed("EngineError", f"{kind}: {error}")
 
 
@@ -306,14 +306,14 @@ def _check_text(
 
 
 def _close(engine: Engine) -> None:
-    # The engine is thrown away: whatever it raises changes nothing for the caller.
+    # The engine is discarded: whatever it raises does not concern the caller.
     if isinstance(engine, Closable):
         with contextlib.suppress(Exception):
             engine.close()
 
 
 def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Buffered copies of stdin and stdout that no engine and no child process sees."""
+    """Buffered copies of stdin and stdout, hidden from engines and child processes."""
     requests = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
     null = os.open(os.devnull, os.O_RDONLY)
@@ -332,28 +332,28 @@ def _read_frames(stream: BinaryIO) -> Iterator[bytes]:
 def _hang_on(lifeline: int) -> None:
     """Lets the kernel kill this process and its engines when `lifeline` closes.
 
-    Nothing is ever written to it (fcntl(2): F_SETOWN, F_SETSIG, O_ASYNC). A process
-    that is stuck in C code, or stopped, could not end itself.
+    Nothing is ever written to it (fcntl(2): F_SETOWN, F_SETSIG, O_ASYNC). The kernel is
+    needed because a process that is stopped, or stuck in C code, cannot end itself.
     """
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
     poller = select.poll()
     poller.register(lifeline)
-    # It had closed before, so no signal will come.
+    # It was already closed, so no signal will come.
     if poller.poll(0):
         os._exit(1)
 
 
 def _end_group() -> None:
-    """Kills what the engines run in processes of their own, and this process too."""
-    # No parent may be left to do so.
+    """Kills the child processes of the engines, and this process."""
+    # There may be no parent left to do this.
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
 
 
 def _set_up(payload: bytes) -> tuple[Host | None, bytes]:
-    """The host that Setup asks for, and the frame that answers it."""
+    """The host that Setup requests, and the frame that answers Setup."""
     try:
         setup = frames.decode_request(payload)
         if not isinstance(setup, frames.Setup):
@@ -368,17 +368,17 @@ def _set_up(payload: bytes) -> tuple[Host | None, bytes]:
 def main() -> int:
     """Serves requests until stdin closes.
 
-    Exit status 1 when the world cannot be set up.
+    The exit status is 1 if the world cannot be set up.
     """
     _hang_on(int(sys.argv[1]))
-    # First in, last out: what libraries clean up at the end is clean by then.
+    # Registered first, so it runs last: libraries have cleaned up by then.
     atexit.register(_end_group)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, replies = _private_pipes()
     faulthandler.enable(all_threads=False)
     inbox = _read_frames(requests)
     host, answer = _set_up(next(inbox, b""))
-    # Nothing that was imported for the world will ever be garbage.
+    # Objects imported for the world will never be garbage.
     gc.collect()
     gc.freeze()
     with contextlib.suppress(BrokenPipeError):
