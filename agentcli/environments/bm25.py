@@ -1,7 +1,7 @@
-"""BM25 over texts, by bm25s: the index that worlds with a search engine share.
+"""BM25 over texts with bm25s: the index shared by all worlds with a search engine.
 
-Words are the caller's. `lucene_words` gives those of Lucene's English analyser, with
-Porter's stems and without its stop words. Equal scores are ordered as the texts are.
+The caller splits texts into words. `lucene_words` does so like Lucene's English
+analyser, with Porter stems and without stop words. Ties keep the order of the texts.
 """
 
 import re
@@ -17,11 +17,11 @@ from agentcli.environments.making import BAR, no_bar
 LUCENE_K1, LUCENE_B = 0.9, 0.4
 """Lucene's own defaults in pyserini."""
 BLOCK = 256
-"""Texts of which a search first looks at the best alone."""
+"""Texts in a block; a search first looks only at the best text of each block."""
 LEAST = np.nextafter(np.float32(0), np.float32(1))
-"""The least score of a text that has one of the words."""
+"""The lowest score of a text that contains one of the words."""
 MANY = 50_000
-"""Texts from which on making the index is worth a bar."""
+"""Number of texts from which building the index shows a progress bar."""
 _WORD = re.compile(r"\w+(?:'\w+)*")
 Scores = np.ndarray[tuple[int], np.dtype[np.float32]]
 

@@ -35,7 +35,7 @@ def cache_folder(environ: Mapping[str, str], world: str) -> Path:
 
 @dataclass(frozen=True)
 class Cache:
-    """A folder of computed values; None keeps nothing."""
+    """A folder of computed values; without a folder, nothing is kept."""
 
     folder: Path | None
     version: str = ""

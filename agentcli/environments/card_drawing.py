@@ -62,7 +62,7 @@ def draw_cards(cards: tuple[RankAndSuit, ...], pixels: int) -> bytes:
 
 @lru_cache(maxsize=4096)
 def read_cards(png: bytes, pixels: int) -> Sequence[RankAndSuit]:
-    """The cards of which `draw_cards` made a PNG."""
+    """The cards that are shown on a PNG made by `draw_cards`."""
     from PIL import Image
 
     table = Image.open(BytesIO(png), formats=["PNG"])

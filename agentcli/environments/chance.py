@@ -1,4 +1,4 @@
-"""Draws that hold for good: the habits of experts, and the splits of what is drawn."""
+"""Repeatable random draws: the habits of experts, and the splits of generated tasks."""
 
 import hashlib
 import random
@@ -18,12 +18,12 @@ def chance(episode_seed: int, habit: str) -> float:
 
 
 def strikes(share: float, *occasion: Any) -> bool:
-    """Whether a fault of this share of all occasions is made on this one."""
+    """Whether a mistake made on this share of all occasions is made on this one."""
     return derive_seed(*occasion) < share * 2.0**64
 
 
 def split_number(text: str) -> int:
-    """A number from 0 to 99 that a text has for ever; a split holds some of them."""
+    """The fixed number of a text, from 0 to 99; each split has a range of them."""
     digest = hashlib.sha256(text.encode()).digest()
     return int.from_bytes(digest[:8], "big") % 100
 

@@ -1,4 +1,4 @@
-"""What a world says of an answer, so that a model can judge it."""
+"""A question with an answer and its references, so that a model can judge it."""
 
 from typing import Protocol, runtime_checkable
 
@@ -8,7 +8,7 @@ from agentcli.records.types import Task
 
 
 class Exam(msgspec.Struct, kw_only=True, frozen=True):
-    """An answer beside what was asked."""
+    """An answer, together with its question."""
 
     question: str
     references: tuple[str, ...]

@@ -36,7 +36,7 @@ from agentcli.records.types import Task
 
 TARGET = 12
 LONGEST = 5
-"""Signs after which one more is still written, and then no other."""
+"""Longest formula that can still be extended: one more sign is the last."""
 REWARD = 10.0
 PENALTY = -1.0
 NUMBERS = tuple(str(number) for number in range(1, 11))
@@ -46,7 +46,7 @@ BLANK = "_"
 SUITS = ("hearts", "spades", "diamonds", "clubs")
 FACES = ("J", "Q", "K")
 FACTORS = ("2", "3", "4", "6")
-"""Cards that a product makes 12 of."""
+"""Cards that are factors of 12."""
 
 INSTRUCTION = (
     f"Write a formula that makes exactly {TARGET} with both cards. Each action writes "
@@ -79,12 +79,12 @@ class EzPointsOptions(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class EzPointsHabits(msgspec.Struct, kw_only=True, frozen=True):
-    """The faults that the expert has on purpose."""
+    """The mistakes that the expert makes on purpose."""
 
     forget: Share = 0.0
     """Share of deals in which it adds although only a product makes 12."""
     overlook: Share = 0.0
-    """Share of formulas to which it writes any sign, and not the plan's."""
+    """Share of formulas to which it adds a random sign instead of the plan's."""
 
 
 class PlayingCard(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ Deal = tuple[PlayingCard, PlayingCard]
 
 
 class WrittenFormula(msgspec.Struct, frozen=True):
-    """A formula as far as it is written, and how it came to be."""
+    """An unfinished formula, and how it was reached."""
 
     formula: tuple[str, ...] = ()
     accepted: bool = True

@@ -1,7 +1,7 @@
-"""How far a world is with something that it makes once and that takes long.
+"""The progress of a world that makes something once, which takes a long time.
 
-A world does not know who looks on. It asks for a bar, and shows nothing unless the
-command that runs has set one.
+A world does not know which command runs it. It asks for a progress bar, and shows
+nothing unless the command has set one.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,12 +9,12 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-"""(title, total) -> what is called with the number that is done so far."""
+"""(title, total) -> a function to call with the number finished so far."""
 
 
 @contextmanager
 def no_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Nobody looks on."""
+    """A bar that shows nothing."""
     yield lambda done: None
 
 

@@ -13,5 +13,5 @@ OptionsT = TypeVar("OptionsT", bound=msgspec.Struct)
 
 
 def options_of(settings: EnvironmentSettings, kind: type[OptionsT]) -> OptionsT:
-    """The options as the world's own type has them. Raises UsageError naming one."""
+    """The options, as the world's own type. Raises UsageError naming a wrong option."""
     return read_options(settings.options, kind, PLACE, settings.name)

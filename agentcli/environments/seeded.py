@@ -1,8 +1,9 @@
 """Worlds whose tasks are seeds: Gymnasium's, and those of OpenEnv's servers.
 
-A task is one episode, reset with its seed. Of the true state nothing is known, so the
-exact state key is a digest of the seed and the actions: two states share it only where
-they came about alike. The canonical state is the text that the agent sees.
+A task is one episode, reset with its seed. Nothing is known about the true state, so
+the exact state key is a digest of the seed and the actions: two states share a key only
+if they were reached in the same way. The canonical state is the text that the agent
+sees.
 """
 
 import hashlib
@@ -20,8 +21,8 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 FIRST_SEEDS = {"train": 0, "valid": 1_000_000, "test": 2_000_000}
 """Split -> the seed of its first task. No two splits share a seed."""
 Ending = Literal["terminated", "truncated"] | None
-"""How Gymnasium ends an episode: by what happened in it, or by a limit. None: it goes
-on.
+"""How Gymnasium ends an episode: terminated by what happened in it, or truncated by a
+limit. None: it continues.
 """
 UNKNOWN_ACTION = "There is no such action, so nothing happened."
 
@@ -52,11 +53,11 @@ class SeededOptions(msgspec.Struct, kw_only=True, frozen=True):
     """
     threshold: Finite = 0.0
     markov: bool = False
-    """The text says all about the state, so it is the exact state key too."""
+    """The text describes the state completely, so it is also the exact state key."""
 
 
 def seeded_card(name: str, options: SeededOptions) -> Card:
-    """The facts of a world that has no other than its options."""
+    """The card of a world about which only its options are known."""
     return Card(
         name=name,
         role=options.role,
@@ -67,7 +68,7 @@ def seeded_card(name: str, options: SeededOptions) -> Card:
 
 
 def seeded_tasks(name: str, split: str, options: SeededOptions) -> list[Task]:
-    """One task a seed; its id ends with the seed."""
+    """One task per seed; its id ends with the seed."""
     first = FIRST_SEEDS[split]
     seeds = range(first, first + getattr(options.seeds, split))
     return [
@@ -85,7 +86,7 @@ def seed_of(task: Task) -> int:
 
 
 class Play:
-    """One episode as far as it has come: its state key and the sum of its rewards."""
+    """One episode in progress: its state key and the sum of its rewards so far."""
 
     def __init__(self, options: SeededOptions, seed: int) -> None:
         self.last = Observation(text="", state=str(seed))
@@ -122,7 +123,7 @@ class Play:
         return self._observe(text, actions, reward, ending)
 
     def refuse(self) -> Observation:
-        """The observation after an action that there is not: the state stays."""
+        """The observation after an unknown action: the state is unchanged."""
         self.last = msgspec.structs.replace(
             self._standing,
             text=f"{UNKNOWN_ACTION}\n{self._standing.text}",

@@ -1,8 +1,8 @@
 """One live ALFWorld game behind the Engine protocol, on the fast or the stock backend.
 
-Both answer alike, word for word; the fast one steps hundreds of times faster and has
-exact snapshots. It needs a planner library that can restore states. Where the installed
-one cannot, it refuses and says what to type.
+Both give the same answers, word for word; the fast one steps hundreds of times faster
+and has exact snapshots. It needs a planner library that can restore states. If the
+installed library cannot, the error says what to type.
 """
 
 from collections.abc import Callable
@@ -78,9 +78,9 @@ class AlfworldEngine:
     def restore(self, snapshot: Any) -> Observation:
         """Makes a snapshot's state the current one.
 
-        Gives the observation that had led there, with what can be done and whether it
-        is won as the planner says now. Raises EngineError for a snapshot of another
-        game.
+        Returns the observation that was made there; the planner computes the possible
+        actions, and whether the game is won, anew. Raises EngineError for a snapshot of
+        another game.
         """
         return self._backend.restore(snapshot)
 

@@ -1,9 +1,9 @@
 """The expert that knows where everything is: a short winning plan from the true facts.
 
-It knows the domain instead of searching it: fetch an object, treat it where the task
-says so, bring it to its place. Each object of the right type is tried and the shortest
-plan wins, so half-done work is used: an object in hand, already cleaned, one of two in
-place. It reads facts under the names that the agent sees, and imports no engine.
+It does not search; it knows the steps: fetch an object, treat it if the task requires
+that, bring it to its place. It plans with each object of the right type and takes the
+shortest plan, so it uses work that is half done: an object in hand or already cleaned,
+or one of two in place. Facts have the names that the agent sees; no engine is imported.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,8 +1,8 @@
 """ALFWorld as a World and Tutor: splits and levels, tasks, where their games lie.
 
-Two sources stand behind one door: the official data set where one is pointed at, else
-the generator. Listing tasks starts no engine and writes nothing; a generated game is
-made when it is opened.
+Games come from the official data set if its folder is given, else from the generator.
+Listing tasks starts no engine and writes nothing; a generated game is made when it is
+opened.
 """
 
 from collections.abc import Mapping

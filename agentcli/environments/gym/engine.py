@@ -13,12 +13,12 @@ from agentcli.errors import EngineError, UsageError
 from agentcli.records.types import Task
 
 Describe = Callable[[Any, dict[str, Any]], str]
-"""A function of the user: an observation and its info as text."""
+"""A function written by the user: (observation, info) -> text."""
 
 COLOURED = re.compile(r"\x1b\[[\d;]*m(.*?)\x1b\[0?m", re.DOTALL)
-"""What a rendering points out by a colour."""
+"""The coloured parts of a rendering."""
 TRIED = 8
-"""Steps by which it is found out whether copies are exact."""
+"""Steps taken to test whether copies are exact."""
 
 
 class GymEngine:
@@ -85,7 +85,7 @@ class GymEngine:
 
 
 def plain(rendering: str) -> str:
-    """A rendering without colours: what has one stands in brackets."""
+    """A rendering without colours: coloured parts are put in brackets."""
     return COLOURED.sub(r"[\1]", rendering).strip("\n")
 
 
@@ -114,13 +114,13 @@ class CopyingGymEngine(GymEngine):
         return GymCopy(copy.deepcopy(self._environment), copy.copy(self._play))
 
     def restore(self, snapshot: GymCopy) -> Observation:
-        """Goes on with a copy of the copy."""
+        """Continues with a copy of the snapshot."""
         self._environment = copy.deepcopy(snapshot.environment)
         self._play = copy.copy(snapshot.play)
         return self._play.last
 
     def _try_copies(self) -> None:
-        """Raises UsageError where two copies do not go the same way."""
+        """Raises UsageError if two copies behave differently."""
         try:
             first = self.snapshot()
             ways = [self._way(first), self._way(first)]

@@ -15,11 +15,11 @@ class GymOptions(SeededOptions, kw_only=True, frozen=True):
     With the render mode ansi the text holds the rendering too.
     """
     text: str | None = None
-    """FILE.py:NAME or package.module:NAME of a function of an observation and its info
-    that gives the text. None: numbers and texts of the observation space.
+    """FILE.py:NAME or package.module:NAME of a function that turns an observation and
+    its info into text. None: numbers and texts of the observation space.
     """
     snapshots: bool = False
-    """Forks continue a deep copy of the environment. It is tried at the first start
-    whether copies are exact. Off: the actions are replayed, which costs less where
-    steps are quick.
+    """Forks continue a deep copy of the environment. The first start tests whether
+    copies are exact. Off: the actions are replayed, which is cheaper if steps are
+    quick.
     """

@@ -80,7 +80,7 @@ class ActionNames:
         self._values = dict(zip(written, numbers, strict=True))
 
     def shown(self, mask: Any = None) -> tuple[str, ...]:
-        """The names, those that a mask of the environment leaves."""
+        """The names of the actions, without those that the environment masks."""
         names = tuple(self._values or ())
         if mask is None or len(mask) != len(names):
             return names

@@ -1,8 +1,8 @@
-"""The client's end: HTTP for what is known of a world, a websocket for a session.
+"""The client side: HTTP for facts about a world, a websocket for a session.
 
-Nothing that a server sends is trusted: bodies are bounded, answers are typed, texts of
-errors become one line. A session that is lost ends the engine process
-(LostEngineError), so that the pool replays what was played, once.
+Nothing that a server sends is trusted: the size of bodies is limited, answers are
+typed, and error texts become one line. Losing a session ends the engine process
+(LostEngineError), so that the pool replays its states, once.
 """
 
 import os
@@ -80,7 +80,7 @@ class Caller:
         )
 
     def get(self, path: str, kind: type[T], **query: str) -> T | None:
-        """What lies at a path, typed; None where there is nothing."""
+        """The typed answer of a path; None if there is nothing at that path."""
         return self._asked("GET", path, kind, params=query)
 
     def post(self, path: str, body: Any, kind: type[T]) -> T:

@@ -39,7 +39,7 @@ class RemoteEngine:
         return self._now if self._now is not None and self._now.exact else None
 
     def restore(self, snapshot: wire.ServedObservation) -> Observation:
-        """Acts from this state on; it is the server that goes back."""
+        """Continues from this state; the server restores it at the next action."""
         self._now = snapshot
         return snapshot.plain()
 

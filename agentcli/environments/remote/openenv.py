@@ -1,7 +1,7 @@
-"""A world of somebody else's OpenEnv server, which has reset, step and state alone.
+"""A world on any other OpenEnv server, which has only reset, step and state.
 
-Tasks are seeds (environments/seeded.py). A server that takes no seed must begin every
-episode alike: `env check` says whether it does.
+Tasks are seeds (environments/seeded.py). A server that takes no seed must begin all
+episodes in the same way: `env check` reports whether it does.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """The server of a world: `agentcli env serve NAME`.
 
-Sessions are websockets at /ws, bounded in number; one that says nothing for long ends.
-What needs no session is asked over HTTP. A world that is Serving adds routes.
+Sessions are websockets at /ws, limited in number; a session that is idle for too long
+is closed. Requests that need no session use HTTP. A world that is Serving adds routes.
 """
 
 import asyncio
@@ -47,9 +47,9 @@ class Limits:
     sessions: int
     """Most sessions at once."""
     idle_seconds: float
-    """After so long without a message a session ends."""
+    """Seconds without a message after which a session is closed."""
     token: str | None
-    """The secret of its clients; None: anybody who reaches the address."""
+    """The secret that clients must know; None: anyone who can reach the address."""
 
 
 class WorldServer:
@@ -181,10 +181,10 @@ class WorldServer:
 
 
 class Gate:
-    """Lets in who knows the token, and no page of a browser.
+    """Admits clients that know the token, but no web page.
 
-    A page of any site can reach the loopback addresses of who looks at it; browsers say
-    so in the header Origin, and nobody else does.
+    A page of any site can send requests to the loopback addresses of its reader's
+    machine. Browsers then set the header Origin, which other clients do not.
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:

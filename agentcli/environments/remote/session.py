@@ -1,7 +1,7 @@
 """One session at the server: the states that one client has reached.
 
-Its engines live in the pool of the server, so a session shares nothing with another,
-and an engine that dies or hangs ends no server.
+Its engines live in the server's pool, so sessions share no state, and an engine that
+dies or hangs does not end the server.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,19 +1,19 @@
 """One ScienceWorld game behind the Engine protocol.
 
 Rewards are points: the score goes from 0 to 100, and an episode's rewards add up to it.
-What a task gives for its beginning comes with the first action. Only 100 is success.
-The simulator gives -100 where the task can no longer be done, for instance after
-focusing on the wrong thing: the episode ends as a failure, with 0 points.
+Points that a task starts with are part of the first action's reward. Only 100 is
+success. The simulator reports -100 if the task can no longer be done, for instance
+after focusing on the wrong thing: the episode ends as a failure, with 0 points.
 
-**Exact keys.** Nearly every action lets time pass, and time moves temperatures, plants
-and animals. So a state is named by the actions that led to it, those that left
-everything as it was left out: looking around, the inventory, the task, and whatever the
-simulator cannot read. Two ways to a state that differ in such noise alone meet again.
-An action that is read and then refused ("The door is already open.") lets time pass
-like any other, so it leads to another state. Keys never merge two orders of actions.
+**Exact keys.** Nearly every action lets time pass, and time changes temperatures,
+plants and animals. So a state is named by the actions that led to it, except those that
+changed nothing: looking around, the inventory, the task, and text that the simulator
+cannot parse. Paths that differ only in such actions reach the same state. An action
+that is parsed and then refused ("The door is already open.") takes time like any other,
+so it leads to a new state. Keys never merge different orders of actions.
 
-**Canonical states** are the room as it looks and the inventory (002 B.1): there such
-ways do meet.
+**Canonical states** are the room as it looks and the inventory (002 B.1): different
+orders of actions can reach the same one.
 """
 
 import hashlib

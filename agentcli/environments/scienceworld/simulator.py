@@ -1,12 +1,12 @@
 """One Java process, and any number of games in it.
 
-The simulator keeps three things for a whole Java process that belong to a game: the
-random numbers, the counter that numbers new objects, and the simplifications. A game
-gets its own back before it is spoken to, so games never disturb each other, and each
-goes exactly as it would alone. Constant identity hashes (`hashCode=2`) make the order
-of its hash sets, and so every text and score, the same in every process.
+The simulator keeps three things per Java process that really belong to a game: the
+random number generator, the counter that numbers new objects, and the simplifications.
+These are swapped in before each call to a game, so games never affect each other, and
+each runs exactly as it would alone. Constant identity hashes (`hashCode=2`) make the
+order of its hash sets, and so every text and score, the same in every process.
 
-A game holds 0.4 MB: what the simulator needs only to open one is dropped (10 MB).
+A game needs 0.4 MB: data that is needed only to open it (10 MB) is dropped.
 """
 
 import logging
