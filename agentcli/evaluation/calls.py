@@ -1,7 +1,7 @@
 """How often each tool is called, step by step (001 Figures 4 and 5).
 
-Trajectories that broke are left out. A step shared by several trajectories counts once
-for each, since a distribution at step t is one over trajectories.
+Errored trajectories are left out. A step shared by several trajectories counts once for
+each of them, since the distribution at step t is over trajectories.
 """
 
 import math
@@ -15,9 +15,9 @@ from agentcli.records.trees import paths
 from agentcli.records.types import Outcome, Step, Tree, Validity
 
 NO_CALL = "none"
-"""Stands for a step whose action is no call of a tool that there is, or unreadable."""
+"""The name for a step that is unreadable or does not call an existing tool."""
 NO_TOOL = frozenset({NO_CALL, ANSWER})
-"""What is counted, but is none of the actions between which entropy is taken."""
+"""Names that are counted, but left out of the entropy."""
 
 
 class CallShares(msgspec.Struct, kw_only=True):
@@ -30,8 +30,8 @@ class CallShares(msgspec.Struct, kw_only=True):
     calls: dict[str, int]
     """How often each tool was called, the most frequent first."""
     entropy: float
-    """-sum p log p over the tools and chain of thought, in nats; answers and what is no
-    call are left out. log(9) is the most for eight tools.
+    """-sum p log p over the tools and chain of thought, in nats, without answers and
+    steps that call no tool. The maximum for eight tools is log(9).
     """
 
 

@@ -1,7 +1,7 @@
 """Evaluations of the same tasks side by side, with paired tests against the first.
 
-Knows episodes only. The caller checks that the panels are alike. Tasks that one of two
-evaluations did not walk, because a budget ended it, are left out of what is paired.
+It reads only episodes. The caller checks that the panels match. If a budget ended an
+evaluation early, the paired tests leave out the tasks that it did not play.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,15 +38,15 @@ class PairedTests(Struct, kw_only=True):
     """The change from the first evaluation to another one, over their common tasks."""
 
     tasks: int
-    """Number of tasks that both walked."""
+    """Number of tasks that both evaluations played."""
     gained: int
     """Tasks whose share of success rose."""
     lost: int
     """Tasks whose share of success fell."""
     success: Difference
     mcnemar: float | None
-    """Exact p-value over tasks. None without a task, and unless each has one sample a
-    task.
+    """Exact p-value over tasks. None if there is no task, or if an evaluation has
+    several samples per task.
     """
     tokens: float | None
     """Generated tokens as a multiple of the first's, from the ledgers. None where the
@@ -89,7 +89,7 @@ class RunComparison(Struct, kw_only=True, omit_defaults=True):
     evaluations: dict[str, dict[str, ComparedEvaluation]]
     """Their results by label."""
     benchmarks: list[str] = []
-    """Labels that the signed-rank test rests on."""
+    """Labels that the signed-rank test uses."""
     wilcoxon: dict[str, SignedRankTest] = {}
     trees: dict[str, Growth] = {}
     training: dict[str, LoopCost] = {}
@@ -144,11 +144,11 @@ def paired(first: Sequence[Episode], other: Sequence[Episode]) -> PairedTests:
 
 
 def hides_moves(rows: Sequence[Episode]) -> bool:
-    """Whether some episode acted in several copies and does not say in how many moves.
+    """Whether some episode acted in several copies but did not record how many moves.
 
-    Shares of the moves (evaluation.summary) are then shares of the responses. The
-    ledgers give it away: every move is charged, and nothing else is but the branches of
-    a vote, which are forks.
+    Shares of the moves (evaluation.summary) are then shares of the responses. This
+    shows in the ledgers: they charge every move, and nothing else except the branches
+    of a vote, which are forks.
     """
     if all(row.moves is not None for row in rows):
         return False

@@ -1,4 +1,4 @@
-"""Trees to episodes: every root-to-leaf path as the counts that metrics are made of.
+"""Turns trees into episodes: the counts of each trajectory, from which metrics follow.
 
 A response that acts in several copies of the environment is one step of as many moves.
 A step in one environment is one move, in copy 1, as in credit.dpepo. A move may be
@@ -43,7 +43,7 @@ def episodes(tree: Tree) -> Iterator[Episode]:
 
 
 def score_of(trajectory: Iterable[Step]) -> float:
-    """The sum of rewards in the copy that earned most: copies share no points."""
+    """The sum of rewards in the copy that earned most: copies score separately."""
     earned: dict[int, float] = {}
     for step in trajectory:
         for copy, act in acts_by_copy(step):
@@ -54,8 +54,8 @@ def score_of(trajectory: Iterable[Step]) -> float:
 def repetitions(trajectory: Iterable[Step]) -> int:
     """The moves that repeat an action from the same true state and copy (000 Table 6).
 
-    The text that was read last is not a part of a state, so an action that was tried in
-    vain and is tried again is repeated. A malformed move has no action to repeat.
+    The last text is not part of a state, so trying an action again that had no effect
+    counts as a repetition. A malformed move has no action to repeat.
     """
     transitions: set[tuple[int, str, str]] = set()
     repeated = 0

@@ -1,4 +1,4 @@
-"""The figures by which a rollout or an evaluation is followed over a training.
+"""The figures that show a rollout or an evaluation over the course of a training.
 
 A loop writes them to its metrics.jsonl, and trackers get them: rollout/success,
 rollout/success/KIND, eval/success, ... They are the Results of a summary under the

@@ -59,7 +59,8 @@ class Cost(Struct, kw_only=True):
     shared: float
     """Share of the prompt tokens that a prefix cache saves."""
     distinct: float | None
-    """Share of different actions among the steps with a sibling. None without any."""
+    """Share of distinct actions among the steps with a sibling; None if there are none.
+    """
     steps_per_leaf: float
     tokens_per_leaf: float
     """Generated tokens."""
@@ -74,14 +75,14 @@ class Growth(Cost, kw_only=True):
     """
 
     method: str
-    """Several are separated by commas."""
+    """The exploration method; several are separated by commas."""
     tasks: int
     success: Rate
     """Share of the leaves; an errored one is not a success. The interval is a bootstrap
     by task.
     """
     errored: int
-    """Leaves."""
+    """Number of errored leaves."""
     explore: float
     malformed: float
     cut: float | None

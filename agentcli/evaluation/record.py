@@ -34,7 +34,7 @@ class SuccessRate(Rate, kw_only=True):
 
 
 class WalkedPanel(Record, kw_only=True):
-    """The panel, or that part of it that a budget paid for."""
+    """The panel, or the part of it that was played before a budget ended."""
 
     name: str
     tasks: Count

@@ -1,8 +1,8 @@
 """Intervals and paired tests: plain numbers in, plain numbers out.
 
-scipy would do most of this. It takes a second and 75 MB to load, longer than all that
-`compare` does, so a few lines stand here; the tests hold them to scipy's digits. Its
-exact signed-rank test knows no ties. Every random draw has a fixed seed.
+scipy could do most of this, but loading it takes 75 MB and a second, longer than all
+the rest of `compare`. The tests compare these few lines with scipy's results. scipy's
+exact signed-rank test does not handle ties. Every random draw has a fixed seed.
 """
 
 import math
@@ -23,8 +23,8 @@ Z_SQUARED = Z * Z
 RESAMPLES = 10_000
 SEED = 0
 TIE = 1e-9
-"""Means of tasks that differ by less are equal: thirds and sevenths differ in their
-last bit.
+"""Task means that differ by less count as equal, since rounding makes the last bits of
+thirds and sevenths differ.
 """
 Interval = tuple[float, float]
 """Low and high end, at 95 %."""
@@ -190,11 +190,11 @@ def _bootstrap(statistic: Callable[..., Any], *by_task: Values) -> Interval:
 
 
 def _unseen_interval(value: float, least: float, tasks: int) -> Interval:
-    """The interval where all tasks have one `value`, in [least, 1].
+    """The interval if all tasks have the same `value`, in [least, 1].
 
-    Drawing them again cannot vary. At most Wilson's share of unseen tasks may differ
-    from it, and all the way; for rates of 0 and 1 that is Wilson's interval with one
-    observation per task.
+    Resampling then gives no variation. Instead, Wilson's interval limits the share of
+    unseen tasks that may differ from `value`, by as much as possible. For rates of 0
+    and 1 this is Wilson's interval with one observation per task.
     """
     _, unseen = wilson(0, tasks)
     low = value - unseen * (value - least)

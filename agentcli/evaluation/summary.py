@@ -23,8 +23,8 @@ def summarise(episodes: Iterable[Episode]) -> ResultsByKind:
 def results_of(rows: Sequence[Episode]) -> Results:
     """The results of these episodes together.
 
-    An errored episode counts as no success, and by itself under `outcomes`: leaving it
-    out would reward crashes.
+    An errored episode does not count as a success, and has its own entry in `outcomes`:
+    leaving it out would reward crashes.
     """
 
     def total(field: str) -> Any:

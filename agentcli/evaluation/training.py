@@ -1,10 +1,9 @@
 """The cost of training: the iterations of a loop (rollout, credit, train) summed.
 
-Every loop walks tasks of its own, for its own number of iterations. Costs may be laid
-side by side, success may not: leaves of one tree are not an independent sample, and
-tasks and policy change from one iteration to the next. So success is reported as the
-loop's course, without interval, gain or test. What a loop brought is for an evaluation
-to say.
+Every loop plays its own tasks, for its own number of iterations. Costs can be compared,
+success cannot: the leaves of a tree are not independent samples, and tasks and policy
+change from one iteration to the next. So success is reported as the loop's course,
+without interval, gain or test. Use an evaluation to measure what a loop achieved.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +17,7 @@ from agentcli.evaluation.growth import Cost, cost_of
 from agentcli.records.types import Ledger
 
 PARTS = 4
-"""Parts of a loop that its course is reported of."""
+"""Number of equal parts of a loop for which its course is reported."""
 TIMED = ("policy", "environment", "train")
 """Parts of the work whose seconds are summed."""
 Number = TypeVar("Number", int, float)
@@ -65,8 +64,7 @@ class Iteration(Struct, frozen=True, kw_only=True):
 class LoopCost(Cost, kw_only=True):
     """The iterations of a loop summed.
 
-    A sum is None where one iteration does not know its part: a part of a sum is not a
-    sum.
+    A sum is None if the value of any iteration is unknown: a partial sum would mislead.
     """
 
     iterations: int | None = None
