@@ -1,4 +1,4 @@
-"""Whether files are of the same tasks, and hold as many records as is said of them."""
+"""Checks that files have the same tasks, and as many records as they should have."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from agentcli.errors import UsageError
 
 
 class WalkedTasks(NamedTuple):
-    """The tasks of a panel that were walked."""
+    """The tasks of a panel that were played."""
 
     tasks: Sequence[str]
     """Ids, in their order."""
@@ -16,9 +16,9 @@ class WalkedTasks(NamedTuple):
 
 
 def refuse_unlike(walked: Mapping[str, WalkedTasks], subject: str) -> None:
-    """Raises UsageError unless all walked the tasks of the first.
+    """Raises UsageError unless all played the same tasks as the first.
 
-    Where a budget cut one of two, the shorter must begin the longer.
+    If a budget ended one of two early, the shorter list must begin the longer one.
     """
     first, *others = walked
     reference = walked[first]

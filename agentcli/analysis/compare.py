@@ -1,9 +1,9 @@
 """compare: evaluations and rollouts of several runs side by side, against the first.
 
-Only like is compared with like: the tasks must be the same, in the same order. Where a
-budget ended one of two early, the part that both walked is compared. Files must hold
-what summary and manifest say: a cut file is not another panel. Of whole loops only
-costs are compared (compare_training.py), because each walks tasks of its own.
+The tasks must be the same, in the same order. If a budget ended one of two runs early,
+the tasks that both played are compared. Files must match their summary and manifest: a
+truncated file is not a different panel. Whole loops are compared only by cost
+(compare_training.py), because each loop plays its own tasks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,10 +36,10 @@ def compare(
 ) -> RunComparison:
     """Compares run directories, or evaluation files, with the first of them.
 
-    Trees are compared when all hold some, training when some are loops and the others
-    hold a rollout; neither when labels were asked for. Notes say what only some runs
-    hold and what is left out. Raises UsageError and DataError, naming the place, when
-    there is nothing to compare, something is missing or damaged, or panels are unlike.
+    Trees are compared if all places have some; training if some are loops and the
+    others have a rollout; neither if labels were requested. Notes list what only some
+    runs have, and what is left out. Raises UsageError and DataError, naming the place,
+    if there is nothing to compare, something is missing or damaged, or panels differ.
     """
     _check_places(places)
     names = [str(place) for place in places]
@@ -67,9 +67,9 @@ def compare(
 
 
 def _check_places(places: Sequence[Path]) -> None:
-    """Raises UsageError for too few places and for one named twice.
+    """Raises UsageError for too few places, and for a place that is named twice.
 
-    Raises DataError for what is neither a run nor an evaluation.
+    Raises DataError for a place that is neither a run nor an evaluation.
     """
     if len(places) < 2:
         raise UsageError(
@@ -161,7 +161,7 @@ def _wilcoxon(
     benchmarks: Sequence[str],
     names: Sequence[str],
 ) -> dict[str, SignedRankTest]:
-    """The test over benchmarks, of the gains on the tasks that both walked."""
+    """The test over benchmarks; gains are over the tasks that both runs played."""
     gains: dict[str, list[float]] = {name: [] for name in names}
     for label in benchmarks:
         for name in names:
@@ -174,9 +174,9 @@ def _wilcoxon(
 def _note_shares_of_responses(
     labels: Mapping[str, Sequence[str]], notes: list[str]
 ) -> None:
-    """Notes where shares stand beside shares of another whole.
+    """Adds a note if shares of moves would be compared with shares of responses.
 
-    `labels` are those of older evaluations, by run.
+    `labels` are the labels of older evaluations, by run.
     """
     runs = []
     for name, older in labels.items():

@@ -26,7 +26,7 @@ from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.trees import checked_trees
 
 MOST = 10
-"""Steps that are listed."""
+"""Maximum number of steps that are listed."""
 
 
 def compare_credit(
@@ -70,7 +70,7 @@ def answer_of(
     trees: Path,
     most: int = MOST,
 ) -> CreditComparison:
-    """What a comparison that all `trees` were added to says, with sources and texts."""
+    """The result of comparing all `trees`, with its sources and texts."""
     answer = comparison.answer(most)
     for method, source in zip(answer.methods, sources, strict=True):
         method.file = source.file

@@ -1,9 +1,9 @@
-"""compare, of whole loops: the cost of training.
+"""compare for whole loops: the cost of training.
 
-It is read from the manifests of the iterations, not from trees. Of a loop that is going
-on, or was killed, only iterations whose rollout and training ended are summed, and a
-note says so. One rollout may stand beside loops, with what was trained on it, if
-anything.
+It is read from the manifests of the iterations, not from trees. If a loop is still
+running or was killed, only iterations whose rollout and training ended are summed, and
+a note says so. A single rollout can be compared with loops too, including the training
+on it, if any.
 """
 
 from collections.abc import Mapping, Sequence
@@ -99,7 +99,7 @@ class StagesShape(msgspec.Struct):
 
 
 def training_of(places: Sequence[Path], notes: list[str]) -> dict[str, LoopCost]:
-    """The cost of training in each place. `notes` get what is unfinished.
+    """The cost of training in each place; adds a note for each unfinished one.
 
     `lacks_training` must find no fault in the places. Raises UsageError where tasks are
     taken from unlike sources, DataError for damaged files.
@@ -124,7 +124,7 @@ def training_of(places: Sequence[Path], notes: list[str]) -> dict[str, LoopCost]
 
 
 def lacks_training(place: Path) -> str | None:
-    """The reason why the cost of training there is not known, None where it is."""
+    """The reason why the cost of training is unknown in this place; None if known."""
     if _whole_folders(place):
         return None
     if loop_folders(place):
@@ -221,7 +221,7 @@ def _add_standing(
     whole: Sequence[Path],
     notes: list[str],
 ) -> None:
-    """Enters how far the loop has come; adds a note unless all is done."""
+    """Records how far the loop has come; adds a note unless it is finished."""
     folders = loop_folders(place)
     over = RunDirectory(place).finished("run")
     recorded = over.counts.get("iterations", 0) if over else 0
@@ -252,7 +252,7 @@ def _source(folder: Path) -> TaskSource:
 
 
 def _refuse_unlike(sources: Mapping[str, TaskSource]) -> None:
-    """Raises UsageError for the first part in which one is not the first's."""
+    """Raises UsageError for the first difference between a source and the first one."""
     first, *others = sources
     for other in others:
         for field in TaskSource.__struct_fields__:

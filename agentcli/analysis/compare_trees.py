@@ -1,4 +1,4 @@
-"""compare, of trees: what rollouts or demonstrations cost and brought."""
+"""compare for trees: the cost and the success of rollouts or demonstrations."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from agentcli.stages.panels import panel_hash
 
 
 def holds_trees(place: Path) -> bool:
-    """Whether a stage that grows trees ended there."""
+    """Whether a stage that grows trees has ended in this place."""
     return place.is_dir() and RunDirectory(place).grown() is not None
 
 

@@ -1,9 +1,9 @@
 """doctor: what agentcli can use on this machine, and what to type for the rest.
 
-One Finding per thing: the interpreter, installed packages, torch and its accelerator,
-programs, what each world looks for, presets, space. Only what the installed core cannot
-run without is `required`. Nothing is installed, made or fetched, and no engine is
-started: `agentcli env check` does that.
+It reports one Finding each for the interpreter, installed packages, torch and its
+accelerator, programs, what each world looks for, presets, and disk space. Only what the
+core cannot run without is `required`. It installs, creates and downloads nothing, and
+starts no engine: `agentcli env check` does that.
 """
 
 import os
@@ -41,7 +41,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     required: bool = False
     detail: str
     get: str | None = None
-    """What to type for it; None where nothing is to be done."""
+    """The command that installs it; None if there is nothing to do."""
 
 
 def _present(name: str, detail: str) -> Finding:
@@ -224,7 +224,7 @@ def _program(
 
 
 def _worlds(environ: Mapping[str, str]) -> tuple[list[Finding], list[Path]]:
-    """What the worlds look for, and the folders where they keep files of their own."""
+    """What the worlds look for, and the folders where they cache files."""
     findings: list[Finding] = []
     caches: list[Path] = []
     for name in REGISTRY.names():

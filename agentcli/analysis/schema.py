@@ -1,8 +1,8 @@
 """The kinds of records that files hold.
 
-Each has a name, a type, a place in a run directory, and a JSON Schema. The types are
-those that the stages themselves read with, so that the answers cannot drift from what
-is accepted. validate.py checks whether a given file holds what it must.
+Each kind has a name, a type, a place in a run directory, and a JSON Schema. The stages
+read files with the same types, so the schemas always match what is accepted.
+validate.py checks the contents of a given file.
 """
 
 import re

@@ -1,8 +1,7 @@
 """validate: checks files one by one, and whether those of a run belong together.
 
-Everything is read with what the stages read with. A settings file is checked as if it
-were given alone. Not checked are checkpoints, and whether a world offers a panel's
-tasks.
+Files are read by the same code as in the stages. A settings file is checked as if it
+were the only one. Checkpoints are not checked, nor whether a world has a panel's tasks.
 """
 
 import errno

@@ -1,7 +1,7 @@
 """The credit of a tree as a page holds it: advantages, and the account of every row.
 
-The lines of an account differ in little but their numbers from row to row, and rows
-share their groups. So both are held once, and a row names them.
+From row to row, the lines of an account differ in little but their numbers, and rows
+share their groups. So lines and groups are stored once, and rows refer to them.
 """
 
 import msgspec
@@ -17,8 +17,8 @@ from agentcli.records.types import Credit, StepCredit, Tree
 MemberCells = tuple[int, float, float]
 """Step (or copy), score and weight."""
 AccountEntry = list[float]
-"""A line's place and its value; or of a group -1 less its place, and the places of the
-row's members in it.
+"""For a line: its place and its value. For a group: -1 minus its place, and the places
+of the row's members in it.
 """
 
 
@@ -51,7 +51,7 @@ class CreditRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     weight: float = 1.0
     masked: int = NO_TEXT
     parts: list[tuple[str, float]] = []
-    """Given where there is no account."""
+    """The parts of the advantage, if there is no account."""
     account: list[AccountEntry] = []
 
 
@@ -101,7 +101,7 @@ def _reason(entry: StepCredit) -> str | None:
 
 
 class _SharedLines:
-    """Finds lines and groups that are there already."""
+    """Lines and groups stored so far, so that each is stored only once."""
 
     def __init__(self, column: MethodColumn, texts: TextTable) -> None:
         self._column = column

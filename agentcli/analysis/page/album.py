@@ -1,4 +1,4 @@
-"""The pictures of a page, each once, in blocks of their own."""
+"""The pictures of a page, each stored once, in separate blocks."""
 
 import base64
 from collections.abc import Sequence

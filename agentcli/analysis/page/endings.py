@@ -1,4 +1,4 @@
-"""How trajectories end, in more words than their outcomes have."""
+"""How trajectories end, in more detail than their outcomes say."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from agentcli.evaluation.episodes import repetitions
 from agentcli.records.types import Outcome, Step, Validity
 
 TAIL = 5
-"""Last steps of a trajectory that say how it ended."""
+"""Number of last steps from which the ending is determined."""
 ENDINGS = ("solved", "looped", "rejected", "unreadable", "other", "broke")
 
 

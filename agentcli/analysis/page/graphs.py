@@ -27,7 +27,7 @@ class PlacedState(msgspec.Struct, kw_only=True, array_like=True):
     hops: float | None
     truncated: int
     action: int
-    """An action that leads here: what it is called by."""
+    """An action that leads here; it serves as the state's name."""
 
 
 class PlacedEdge(msgspec.Struct, kw_only=True, array_like=True):

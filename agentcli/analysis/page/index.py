@@ -1,4 +1,4 @@
-"""The index of a page: everything but the trees, which lie in blocks of their own."""
+"""The index of a page: everything except the trees, which are in separate blocks."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -47,7 +47,7 @@ class PageIndex(msgspec.Struct, kw_only=True):
     blocks: list[str]
     """Names of the blocks that hold the trees."""
     album: list[tuple[int, str]]
-    """Those of the blocks that hold pictures, after the number of their first one."""
+    """The blocks with pictures, each after the number of its first picture."""
     comparisons: dict[str, dict[str, ComparedEvaluation]]
     """By label and run; the first run is what the others are compared with."""
     notes: list[str]

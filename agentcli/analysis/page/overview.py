@@ -1,4 +1,4 @@
-"""What a page says of whole runs: loops, trainings, evaluations and stages."""
+"""What a page shows about whole runs: loops, trainings, evaluations and stages."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,7 +36,7 @@ FIGURES = {
 MOST_POINTS = 200
 """Points of a curve; a longer training is shown by means of as many parts."""
 COLLAPSED = 1 / 3
-"""Entropy below this share of the first is warned of."""
+"""A warning is shown if entropy falls below this share of its first value."""
 
 
 class PageIteration(msgspec.Struct, kw_only=True):
@@ -108,7 +108,7 @@ def page_run(place: Path, name: str) -> PageRun:
 
 
 def shown_path(path: str) -> str:
-    """A path without the folders that are nobody's business: those of this machine."""
+    """A path without the folders that are private to this machine."""
     whole = Path(path)
     if not whole.is_absolute():
         return visible(path)

@@ -40,7 +40,7 @@ from agentcli.stages.trees import note_lost_trees
 
 
 class PageOptions(msgspec.Struct, kw_only=True):
-    """What was asked for."""
+    """What the page should contain."""
 
     methods: list[str]
     """Credit methods; empty: those whose credit a run holds."""
@@ -71,8 +71,8 @@ def packed_index(
 ) -> PageIndex:
     """The index of a page of these runs; their trees are packed into the `store`.
 
-    `kept` and `album` hold what was packed before: a page that is written again packs
-    only files that have changed.
+    `kept` and `album` contain what was packed before: writing a page again packs only
+    the files that have changed.
     """
     names = short_names(places)
     notes: list[str] = []

@@ -1,15 +1,15 @@
-"""Texts of worlds and models as a page holds them: harmless, and each once.
+"""Texts of worlds and models for a page: made harmless, and each stored once.
 
-JavaScript counts UTF-16 units, and so do all lengths that a page holds.
+All lengths in a page are in UTF-16 units, as in JavaScript.
 """
 
 from agentcli.records.faults import printable
 
 NO_TEXT = -1
-"""The place of a text that is not there."""
+"""Stands for the place of a missing text."""
 PromptPart = tuple[int, int, int]
-"""Units kept of the prompt before, at its start and at its end; the place of the text
-between.
+"""Units kept from the start and from the end of the previous prompt, and the place of
+the text between them.
 """
 
 
@@ -58,7 +58,7 @@ class TextTable:
         self._places: dict[str, int] = {}
 
     def place(self, text: str | None) -> int:
-        """The place of a text, which is added where it is new."""
+        """The place of a text; a new text is added."""
         if text is None:
             return NO_TEXT
         place = self._places.get(text)

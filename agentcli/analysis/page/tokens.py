@@ -1,8 +1,8 @@
 """Where the sampled tokens of a response lie in its text.
 
-The tokenizer of the model that was sampled from says so, where it still lies where the
-manifest says. A response that it would have cut otherwise than the policy did has no
-such places: none is better than wrong ones.
+They are computed by the tokenizer of the sampled model, if it is still in the folder
+that the manifest names. If it splits a response differently than the policy did, the
+positions are left out: none are better than wrong ones.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ TokenEnds = Callable[[Step], list[int]]
 
 
 def no_ends(step: Step) -> list[int]:
-    """Knows no tokenizer."""
+    """Returns no positions: there is no tokenizer."""
     return []
 
 

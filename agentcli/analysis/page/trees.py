@@ -1,6 +1,6 @@
-"""One tree as a page holds it: columns over its steps, and a row for the list of trees.
+"""One tree in the form of a page: its steps, and a row for the list of trees.
 
-Texts are places in the tree's table. -1 stands for no text and no step.
+Texts are stored as places in the tree's table. -1 stands for no text or no step.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ LETTERS = {
     Outcome.TRUNCATED: "t",
     Outcome.ERRORED: "e",
 }
-"""A letter for each outcome, so that a row holds those of a tree in a word."""
+"""A letter for each outcome, so that one word lists all outcomes of a tree."""
 
 
 class MoveCells(msgspec.Struct, kw_only=True, array_like=True):
@@ -43,7 +43,7 @@ class MoveCells(msgspec.Struct, kw_only=True, array_like=True):
 
 
 class StepCells(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One step; what is usual is left out."""
+    """One step; default values are left out."""
 
     parent: int = NO_STEP
     prompt: PromptPart
@@ -74,7 +74,8 @@ class StepCells(msgspec.Struct, kw_only=True, omit_defaults=True):
     stop: str = ""
     redrawn: int = 0
     back: int = NO_STEP
-    """The nearest earlier step whose state it leads to again; START for the initial."""
+    """The nearest earlier step with the same resulting state; START: the initial state.
+    """
     leaves: int = 1
     success: int = 0
 

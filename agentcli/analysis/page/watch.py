@@ -1,4 +1,4 @@
-"""Writes a page once, or again and again while its runs go on."""
+"""Writes a page once, or repeatedly while its runs continue."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from agentcli.reports.page.document import write_page
 from agentcli.reports.standing import Progress
 
 PAUSE_SECONDS = 5.0
-"""Between two looks at the runs."""
+"""Seconds between two checks of the runs for changes."""
 WATCHED = ("manifest.json", "*.jsonl*", "evaluation/*.json", "evaluation/trees/*")
 """The files whose change makes a page out of date."""
 Stamps = dict[Path, tuple[int, int]]
@@ -35,7 +35,7 @@ def write_once(
 def write_whenever_changed(
     runs: Sequence[Path], options: PageOptions, page: Path, progress: Progress
 ) -> Iterator[Path]:
-    """Yields the page each time that it was written, until no loop goes on.
+    """Yields the page's path each time it was written, until no loop is running.
 
     Trees that are packed already are not read again.
     """
@@ -72,7 +72,7 @@ def _write(
 
 
 def _goes_on(run: Path) -> bool:
-    """Whether a loop was begun there and has not ended."""
+    """Whether a loop was started in this run and has not ended."""
     begun = is_there(run / "settings/run.json") or bool(loop_folders(run))
     return begun and RunDirectory(run).finished("run") is None
 
