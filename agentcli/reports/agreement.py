@@ -56,7 +56,7 @@ def _agreement(comparison: CreditComparison) -> Blocks:
     kinds = {row.kind for row in comparison.agreement}
     for row in comparison.agreement:
         kind = row.kind
-        # The row of an only kind would repeat the row of all, whose kind is None.
+        # The row of a single kind would repeat the row of all, whose kind is None.
         if len(kinds) == 2 and kind is not None:
             continue
         cells = [

@@ -30,7 +30,7 @@ ERRORED = "errored"
 IN_COMMON = "tasks in common"
 SOLVED = "tasks solved % (95 %)"
 LEVEL = 0.05
-"""Of significance."""
+"""Significance level."""
 BRIEF = 10
 """Seconds below which a duration is shown with its hundredths."""
 

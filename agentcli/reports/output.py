@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from agentcli.evaluation.compare import RunComparison
 
 PIPE_WIDTH = 140
-"""Columns of a table that no terminal shows."""
+"""Width of a table, in columns, if the output is not a terminal."""
 RECORD_FIELDS = (
     "seed",
     "panel",

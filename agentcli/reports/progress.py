@@ -86,7 +86,7 @@ class TerminalProgress(Progress):
         self._show(self._count)
 
     def phase(self, text: str, figures: Mapping[str, float]) -> None:
-        """Shows how far the bar's next thing is, with the newest figures."""
+        """Shows the progress of the bar's next item, with the newest figures."""
         if self._count is None:
             return
         self._end_waiting(self._count)
@@ -95,7 +95,7 @@ class TerminalProgress(Progress):
         self._show(self._count)
 
     def wait(self, text: str) -> None:
-        """Shows what is waited for; what the first thing waits for is in no rate."""
+        """Shows what the work waits for; rates ignore the wait before the first item."""
         if self._count is not None:
             self._phase = text
             if self._waiting_since is None:

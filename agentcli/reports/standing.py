@@ -1,4 +1,4 @@
-"""How far a piece of work is: who shows it, and the numbers that are shown."""
+"""The progress of a piece of work: the interface that shows it, and its numbers."""
 
 import time
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ class Standing(NamedTuple):
     success: float | None = None
     """Share of success among these; None where they were not judged."""
     together: int = 1
-    """How many are worked on at once: a rate is known once so many are done."""
+    """Items processed at once: a rate is shown only once as many are done."""
 
 
 class Progress:

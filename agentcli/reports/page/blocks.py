@@ -1,7 +1,8 @@
 """The data of a page in blocks: JSON, compressed, as text that HTML cannot mistake.
 
-Blocks lie in a temporary folder until the page is written, so that memory holds one at
-a time. A block is named by its content. No clock is read: one run gives one page.
+Blocks are kept in a temporary folder until the page is written, so that only one is in
+memory at a time. A block is named by its content. Nothing depends on the time: the same
+run always gives the same page.
 """
 
 import base64
@@ -10,7 +11,7 @@ import hashlib
 from pathlib import Path
 
 LEVEL = 6
-"""Of compression; 9 takes twice the time for a hundredth of the size."""
+"""Compression level; level 9 takes twice the time and saves a hundredth of the size."""
 BLOCK_BYTES = 1_000_000
 """Bytes of JSON in a block, before it is compressed: what a look at it unpacks."""
 

@@ -1,8 +1,8 @@
 """The page as HTML: one file that asks nothing of a network, or one with its data beside it.
 
-Its scripts and its style sheet stand in it as they stand in this folder. The policy in
-its head allows exactly these, by their hashes; a text of a world or a model can become
-neither a script nor markup, whatever it holds.
+It includes the scripts and the style sheet of this folder unchanged. The content
+security policy in its head allows only these, by their hashes; text from a world or a
+model can never become a script or markup.
 """
 
 import base64
@@ -31,13 +31,13 @@ SCRIPTS = (
     "tree",
     "app",
 )
-"""In the order in which they stand in the page: each knows those before it."""
+"""The scripts in the order of the page: each can use the scripts before it."""
 LARGEST_FILE = 64_000_000
 """Bytes of data above which it lies in files beside the page, and is read when asked for."""
 
 
 def data_folder(page: Path) -> Path:
-    """Where the data of a large page lies."""
+    """The folder with the data of a large page."""
     return page.with_name(f"{page.stem}-data")
 
 

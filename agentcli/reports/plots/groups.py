@@ -1,4 +1,4 @@
-"""Loops that differ in nothing but their seed, as one line of a picture."""
+"""Groups loops that differ only in their seed: a plot has one line for each group."""
 
 import json
 import math
