@@ -1,4 +1,4 @@
-"""The Python door: what a run holds, as objects and as data frames.
+"""The Python interface: the contents of a run, as objects and as data frames.
 
 Every name here can be imported from `agentcli` itself:
 
@@ -8,10 +8,10 @@ Every name here can be imported from `agentcli` itself:
     steps = to_frame(assign(trees, "rewardflow"))
     steps.groupby("action").advantage.mean().sort_values()
 
-Files are streamed: a function that reads gives an iterator, `list(...)` holds it all.
+Files are streamed: reading functions return an iterator, and `list(...)` loads it all.
 The records themselves (Tree, Step, Credit, Episode) are described in
-`agentcli.records.types`. What is refused is an `agentcli.errors.AgentCliError` of one
-line, as on the command line.
+`agentcli.records.types`. Errors are `agentcli.errors.AgentCliError` with a one-line
+message, as on the command line.
 """
 
 from collections.abc import Iterable, Iterator

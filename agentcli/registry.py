@@ -1,9 +1,9 @@
 """Plug-ins by name: worlds, methods, policies, dialects and objectives.
 
-A registry holds a table of built-in names, each with the place of its thing:
+A registry has a table of built-in names, each with the place of its object:
 "module:thing", or "module" for the module itself. An installed package adds names under
-the registry's entry-point group; a built-in name wins over an installed one. Nothing is
-imported before it is asked for, so that listing names is cheap.
+the registry's entry-point group; a built-in name wins over an installed one. A plug-in
+is imported only when it is requested, so that listing names is cheap.
 """
 
 import sys
@@ -79,7 +79,7 @@ class Registry:
             with prints_aside():
                 thing = self._module(module)
         except ImportError as error:
-            # The plug-in's own module is a slip of the pen; another is to be installed.
+            # Its own module is missing: a wrong name. Any other module: not installed.
             if error.name is None or not f"{module}.".startswith(f"{error.name}."):
                 raise
             raise UsageError(
