@@ -23,7 +23,7 @@ from agentcli.records.types import Credit, StageRecord, Tree
 from agentcli.reports.standing import Standing
 from agentcli.stages.plan import StagePlan
 from agentcli.stages.session import Session, rewriting
-from agentcli.stages.trees import checked_trees, count_trees
+from agentcli.stages.trees import checked_trees, count_trees, note_lost_trees
 from agentcli.training.critic.options import CriticOptions
 from agentcli.training.objectives import make_objective, options_of
 
@@ -103,6 +103,7 @@ def perform(plan: CreditPlan, session: Session) -> StageRecord:
     for warning in statistics.warnings:
         progress.note(f"warning: {warning}")
     summary = statistics.summary()
+    note_lost_trees(trees, summary["trees"], progress)
     if plan.graph:
         folder = plan.run.path / "graphs"
         file = plan.run.credit(plan.method)

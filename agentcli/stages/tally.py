@@ -150,7 +150,7 @@ class Tally:
                 "warning: no response said <explore>, where "
                 f"{settings.rollout.method} branches (rollout.branch=explore); choose "
                 "another --branch, or let a teacher annotate what the policy imitates "
-                "with: agentcli demos --annotate RUN"
+                "(demos --annotate)"
             )
 
     def judge_errors(

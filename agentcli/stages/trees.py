@@ -14,20 +14,16 @@ def checked_trees(path: Path, writer: str = "rollout") -> Iterator[tuple[int, Tr
     """Streams the trees of a file with their lines, validating each.
 
     `writer` is the command that the error names for a file without trees. Raises
-    DataError for such a file, for a damaged one, and at the end if trees are missing.
+    DataError for such a file, and for a damaged one.
     """
-    count = 0
+    line = 0
     for line, tree in read_trees(path):
         yield line, tree
-        count += 1
-    if count == 0:
+    if line == 0:
         raise DataError(
             f"{path}: holds no trees; write some with: agentcli {writer} --resume -o "
             f"{path.parent}"
         )
-    fault = RunDirectory(path.parent).lost_trees(count)
-    if fault is not None:
-        raise DataError(f"{path}: {fault}")
 
 
 def count_trees(path: Path) -> int:

@@ -84,7 +84,18 @@ def test_every_stage_of_a_real_models_loop_begins(tmp_path: Path, tmp_path_facto
     program(scripts / "get_small_model.sh", f'#!/bin/sh\ncp -r {small}/runs/sft/checkpoint "$1"\n')
     done = played(scripts / "small_model.sh", "out")
     plans = [line for line in done.stdout.splitlines() if line.startswith("command:")]
-    assert [plan.split()[1] for plan in plans] == ["demos", "sft", "eval", "run", "eval", "run", "eval"]
+    assert [plan.split()[1] for plan in plans] == [
+        "demos",
+        "sft",
+        "eval",
+        "eval",
+        "run",
+        "eval",
+        "eval",
+        "run",
+        "eval",
+        "eval",
+    ]
 
 
 def played(script: Path, *words: str) -> "subprocess.CompletedProcess[str]":

@@ -193,5 +193,7 @@ def test_trees_that_were_lost_after_the_rollout_ended_are_missed(run: Path) -> N
     file = run / "trees.jsonl"
     lines = file.read_text(encoding="utf-8").splitlines()
     file.write_text("\n".join([*lines[:-1], "", ""]), encoding="utf-8")
-    assert "holds 2 trees, not the 3 of manifest.json" in refused(run, *COMMANDS["assign"])
-    assert "agentcli rollout --resume -o run" in refused(run, *COMMANDS["explain"])
+    answer = asked(*COMMANDS["assign"])
+    assert answer.exit_code == 0, answer.output
+    fault = "holds 2 trees, not the 3 of manifest.json; go on with: agentcli rollout --resume -o run"
+    assert f"warning: run/trees.jsonl: {fault}" in answer.stderr

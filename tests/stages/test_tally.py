@@ -384,4 +384,4 @@ def test_spark_without_a_word_of_explore_is_warned_of(policy: str, branch: str, 
         "rollout", "-c", "toy.yaml", "--set", "rollout.method=spark", "--set", "rollout.leaves=4", *chosen
     )
     assert answer.code == 0, answer
-    assert ["agentcli demos --annotate" in line for line in warnings_of(answer.stderr)] == [True] * warned
+    assert ["demos --annotate" in line for line in warnings_of(answer.stderr)] == [True] * warned
