@@ -46,7 +46,7 @@ BLANK = "_"
 SUITS = ("hearts", "spades", "diamonds", "clubs")
 FACES = ("J", "Q", "K")
 FACTORS = ("2", "3", "4", "6")
-"""Cards that are factors of 12."""
+"""Cards that make 12 as a product with another card here."""
 
 INSTRUCTION = (
     f"Write a formula that makes exactly {TARGET} with both cards. Each action writes "
