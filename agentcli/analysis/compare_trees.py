@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from shlex import join
 
 from agentcli.analysis.alike import WalkedTasks, mismatch, refuse_unlike
 from agentcli.errors import DataError
@@ -26,21 +25,22 @@ def trees_of(places: Sequence[Path]) -> dict[str, Growth]:
     growths: dict[str, Growth] = {}
     walked: dict[str, WalkedTasks] = {}
     for place in places:
-        grown = RunDirectory(place).grown()
+        run = RunDirectory(place)
+        grown = run.grown()
         assert grown is not None
         stage, record = grown
         name = str(place)
-        trees = RunDirectory(place).existing_trees()
+        trees = run.existing_trees()
         tasks: list[str] = []
         growth = totals(_noting_tasks(trees, tasks))
-        count = record.counts.get("trees", len(tasks))
-        # Demonstrations need not be of every task.
         held = len(tasks)
-        other_tasks = stage == "rollout" and panel_hash(tasks) != record.panel
-        if held != count or other_tasks:
-            fault = mismatch(held, count, "trees", "manifest.json")
-            again = join(["agentcli", stage, "--resume", "-o", name])
-            raise DataError(f"{trees}: {fault}; go on with: {again}")
+        fault = run.lost_trees(held)
+        if fault is not None:
+            raise DataError(f"{trees}: {fault}")
+        # Demonstrations need not be of every task.
+        if stage == "rollout" and panel_hash(tasks) != record.panel:
+            fault = mismatch(held, held, "trees", "manifest.json")
+            raise DataError(f"{trees}: {fault}; go on with: {run.resuming(stage)}")
         growth.seconds = record.seconds
         growths[name] = growth
         cut = "budget" in record.statistics

@@ -203,8 +203,12 @@ class RunDirectory:
         wanted = record.counts.get("trees", held)
         if wanted == held:
             return None
-        again = shlex.join(["agentcli", stage, "--resume", "-o", str(self.path)])
+        again = self.resuming(stage)
         return f"holds {held} trees, not the {wanted} of manifest.json; go on with: {again}"
+
+    def resuming(self, stage: str) -> str:
+        """The command that resumes a stage here."""
+        return shlex.join(["agentcli", stage, "--resume", "-o", str(self.path)])
 
 
 def link_latest(run: Path) -> bool:
