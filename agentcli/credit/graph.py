@@ -135,8 +135,8 @@ class Moves:
     """R(s), the value of that state."""
     next_values: list[float]
     """R(s'), the value of the state after the step."""
-    idle: list[bool]
-    """Whether the step was valid but pruned (paper form only)."""
+    pruned: list[bool]
+    """Whether the step makes no transition in T (paper form only)."""
     informed: bool
     """Whether there is an action term: some success was reached (release: always)."""
     size: GraphSize

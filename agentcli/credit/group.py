@@ -90,6 +90,11 @@ class Grouping:
         for key, group in self._members.items():
             self.scales[key] = scale_of(group, normalise, smallest_std)
 
+    def compared(self, place: int) -> float:
+        """The score of the entry at `place`, compared within its group."""
+        _, score, _ = self.entries[place]
+        return self.scales[self._keys[place]](score)
+
     def among(self, place: int) -> tuple[list[Entry], int, Scale]:
         """The group of the entry at `place`, the entry's position in it, and its scale.
 

@@ -5,16 +5,18 @@
 1. Build the state graph of the tree (graph.py) and give every state R(s) = gamma **
    hops to the nearest success (eq. 3).
 2. A step's gain is r = R(s') - R(s) (eq. 4). A pruned step stays in its state, s' = s.
-3. A_action = (r - p - mean) / F over Group(s), all steps of the tree taken from s (eq.
-   5-7); 0 for the only step from a state. The step's penalty p is not in the paper; the
-   release has one too.
+3. A_action = (r - mean) / F over Group(s): the steps of the tree that leave s by a
+   transition in T (eq. 5-7). The only step from a state gets 0, and so does a pruned
+   step, which is in no group: what it costs is its penalty, in A_traj.
 4. A = alpha_action A_action + alpha_traj A_traj (eq. 9), where A_traj is grpo's (eq. 8;
    group.outcome_scale).
 
-Without a success every R is 0 and A_action is 0. The release's algorithm differs in
-several details: see release/rewardflow.py.
+Without a success every R is 0 and A_action is 0. Under `group: all` pruned steps are
+members too, with gain 0 less their penalty. The release's algorithm differs in several
+details: see release/rewardflow.py.
 """
 
+from collections.abc import Hashable, Sequence
 from typing import Literal
 
 import msgspec
@@ -97,13 +99,17 @@ class RewardFlowSettings(StateSwitches, kw_only=True):
     """Divisor F of A_action: std plus 1e-6, or none. Unset: std (paper, eq. 6-7), none
     (release).
     """
+    group: Literal["eq5", "all"] | None = None
+    """Members of Group(s). eq5: the steps that leave s by a transition in T (eq. 5).
+    all: pruned steps too, with gain 0. Unset: eq5 (paper), all (release).
+    """
     gain: Literal["difference", "discounted"] = "difference"
     """Gain r of a step. difference: R(s') - R(s). discounted: gamma R(s') - R(s), so
     that standing still loses (1 - gamma) R(s).
     """
     no_op_penalty: float = 0.0
-    """Subtracted from the gain of a valid step that changed nothing. Otherwise its gain
-    of 0 beats every move away from success.
+    """Only with group all: subtracted from the gain of a valid step that changed
+    nothing. Otherwise its gain of 0 beats every move away from success.
     """
     pruning: bool = True
     """Leave steps that change nothing out of the graph: invalid ones and self-loops
@@ -122,6 +128,7 @@ class RewardFlowSettings(StateSwitches, kw_only=True):
         super().__post_init__()
         release = self.form == "release"
         self.scale = self.scale or ("none" if release else "std")
+        self.group = self.group or ("all" if release else "eq5")
         in_range(self, "gamma", positive=True, most=1)
         in_range(self, "alpha_action", "alpha_traj", "no_op_penalty")
         self._require_loop_steps(release)
@@ -131,7 +138,11 @@ class RewardFlowSettings(StateSwitches, kw_only=True):
         self.pool = self.pool or ("max" if clustered else None)
         one_way = self.pool != "mean" or self.distance == "min"
         require(one_way, "pool", self.pool, "max where distance is mean")
+        listed = self.group == "all" or not self.no_op_penalty
+        wanted = "0 where group is eq5: a step that changed nothing is in no group"
+        require(listed, "no_op_penalty", self.no_op_penalty, wanted)
         paper_only = {
+            "group": "all",
             "distance": "min",
             "gain": "difference",
             "no_op_penalty": 0.0,
@@ -168,9 +179,7 @@ def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
     def advantage(step: int, reward: float) -> AdvantageParts:
         action = 0.0
         if grouping is not None:
-            _, score, _ = grouping.entries[step]
-            action_scale = grouping.scales[moves.states[step]]
-            action = settings.alpha_action * action_scale(score)
+            action = settings.alpha_action * grouping.compared(step)
         outcome = reward - survey.penalties[step]
         trajectory = settings.alpha_traj * trajectory_scale(outcome)
         parts = {
@@ -228,14 +237,11 @@ def _moves(
     graph = state_graph(tree, survey, settings)
     # One more value, at -1, for steps that lead only to errored leaves.
     values = [*(node.value for node in graph.nodes), 0.0]
-    idle = []
-    for pruned, invalid in zip(graph.pruned, survey.invalid, strict=True):
-        idle.append(pruned and not invalid)
     return Moves(
         states=graph.sources,
         values=[values[source] for source in graph.sources],
         next_values=[values[target] for target in graph.targets],
-        idle=idle,
+        pruned=graph.pruned,
         informed=any(node.kind == SUCCESS for node in graph.nodes),
         size=graph.size,
     )
@@ -263,10 +269,30 @@ def _grouping(
     if not moves.informed:
         return None
     scores = []
-    for gain, idle in zip(gains, moves.idle, strict=True):
-        scores.append(gain - settings.no_op_penalty * idle)
+    for step, gain in enumerate(gains):
+        scores.append(gain - settings.no_op_penalty * _idle(moves, survey, step))
+    groups = _groups(moves, settings)
     normalise = division(settings.scale)
-    return step_grouping(moves.states, scores, survey, settings.prefix, normalise)
+    return step_grouping(groups, scores, survey, settings.prefix, normalise)
+
+
+def _groups(moves: Moves, settings: RewardFlowSettings) -> Sequence[Hashable]:
+    """The group of every step, by step id: its state, unless it is in no Group(s).
+
+    Such a step is a group of its own, where its score compares as 0.
+    """
+    if settings.group == "all":
+        return moves.states
+    groups: list[Hashable] = list(moves.states)
+    for step, pruned in enumerate(moves.pruned):
+        if pruned:
+            groups[step] = ("pruned", step)
+    return groups
+
+
+def _idle(moves: Moves, survey: Survey, step: int) -> bool:
+    """Whether the step was valid but pruned."""
+    return moves.pruned[step] and not survey.invalid[step]
 
 
 def _discount(settings: RewardFlowSettings) -> float:
@@ -289,15 +315,19 @@ def evidence(
         words = "gamma: gain is discounted"
     evidence.add("discount", _discount(settings), words)
     words = "1 for a valid step that changed nothing"
-    if moves.idle[step]:
+    if moves.pruned[step]:
         words += "; the step stays where it is (it is pruned)"
-    evidence.add("idle", moves.idle[step], words)
+    evidence.add("idle", _idle(moves, survey, step), words)
     grouping = _grouping(_gains(moves, settings), moves, survey, settings)
     if grouping is None:
         words = "nobody succeeded: no state is worth more than another"
         evidence.add("closer", 0.0, words)
     else:
         words = "gains, less penalties, of the steps that leave the same state"
+        if settings.group == "eq5":
+            words += " by a transition in T"
+            if moves.pruned[step]:
+                words = "a pruned step is no transition in T: it is in no group"
         add_group(evidence, "state", words, grouping, step)
     return evidence
 

@@ -37,7 +37,7 @@ VOCABULARY = {
     "rloo": "form over prefix penalty",
     "gigpo": "form over prefix penalty normalise state similarity embedding_model scale gamma w rewards",
     "rewardflow": "form over prefix penalty normalise state similarity embedding_model scale gamma distance "
-    "alpha_action alpha_traj gain no_op_penalty pruning pool loop_steps",
+    "alpha_action alpha_traj group gain no_op_penalty pruning pool loop_steps",
     "carl": "update first_phase",
     "treerl": "",
     "treerpo": "penalty normalise",

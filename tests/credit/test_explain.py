@@ -28,7 +28,8 @@ OPERATORS = {
 EXTRA: dict[str, list[dict[str, Any]]] = {
     "rewardflow": [
         {"similarity": "difflib:0.9", "pool": "mean"},
-        {"distance": "mean", "gain": "discounted", "no_op_penalty": 0.05},
+        {"distance": "mean", "gain": "discounted", "group": "all", "no_op_penalty": 0.05},
+        {"distance": "mean", "gain": "discounted", "group": "eq5"},
         {"alpha_action": 0.5, "alpha_traj": 2.0, "scale": "none", "pruning": False},
         {"form": "release", "loop_steps": 3},
     ],

@@ -7,6 +7,7 @@ from agentcli.credit.graph import StateGraph, build
 from agentcli.credit.release.rewardflow import TERMINAL, only_looks, release_walk
 from agentcli.credit.rewardflow import RewardFlowSettings, assign
 from agentcli.credit.survey import survey_of
+from agentcli.errors import UsageError
 from agentcli.records.types import Credit, Validity
 from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, step, tree, walk
 
@@ -73,12 +74,50 @@ def test_mean_distance() -> None:
 
 
 def test_pruned_steps_carry_their_state_over() -> None:
-    # b is reached, a malformed answer follows (no change), then the goal. The group of b is the malformed step and the next.
+    # b is reached, a malformed answer follows (no change), then the goal.
     grown = chains([walk("abbc", SUCCESS, invalid={1}), walk("abc", SUCCESS)])
     credit = assign(grown, PLAIN)
     assert part(credit, "gain") == pytest.approx([0.09, 0.0, 0.1, 0.09, 0.1])
-    # Group b: -0.1 (penalty), 0.1, 0.1: mean 1/30.
-    assert part(credit, "action") == pytest.approx([0, -0.1 - 1 / 30, 0.1 - 1 / 30, 0, 0.1 - 1 / 30])
+    # Group b: the two moves to c, with equal gains. The malformed step is in no group (002 eq. 5).
+    assert part(credit, "action") == [0.0] * 5
+    # With all steps, group b is -0.1 (penalty), 0.1, 0.1: mean 1/30.
+    everyone = assign(grown, RewardFlowSettings(alpha_traj=0.0, scale="none", group="all"))
+    assert part(everyone, "action") == pytest.approx([0, -0.1 - 1 / 30, 0.1 - 1 / 30, 0, 0.1 - 1 / 30])
+
+
+@pytest.mark.parametrize("penalty", ["inside", "outside"])
+@pytest.mark.parametrize("noise", ["look", "refused"])
+def test_steps_outside_t_neither_belong_to_a_group_nor_move_it(noise: str, penalty: str) -> None:
+    # Eq. 5 and 7 by hand: gains g and h of two members compare as +-1/sqrt(2), whatever stands still beside them.
+    settings = {"alpha_traj": 0.0, "penalty": penalty}
+    for count in (0, 10):
+        grown = chains([walk("bc", SUCCESS), walk("ba", TRUNCATED), walk("b" * (count + 2), TRUNCATED)])
+        for step in grown.steps[2:]:
+            if noise == "look":
+                step.looked = True
+            else:
+                step.validity = Validity.INADMISSIBLE
+        credit = assign(grown, RewardFlowSettings(**settings))
+        assert part(credit, "action")[:2] == pytest.approx([math.sqrt(0.5), -math.sqrt(0.5)], abs=1e-5)
+        assert part(credit, "action")[2:] == [0.0] * (count + 1)
+    # With all steps in the group, ten that look push the move away to -3.16.
+    padded = part(assign(grown, RewardFlowSettings(group="all", **settings)), "action")
+    if noise == "look":
+        assert padded[1] < -3 < 0 < padded[2] < padded[0]
+
+
+def test_a_step_that_is_in_no_group_costs_its_penalty_once() -> None:
+    grown = chains([walk("abc", SUCCESS), walk("abbd", TRUNCATED, invalid={1})])
+    inside = assign(grown, RewardFlowSettings())
+    assert part(inside, "action")[3] == 0.0
+    outside = assign(grown, RewardFlowSettings(penalty="outside"))
+    by_outcome = part(outside, "trajectory")[3]
+    assert outside.steps[3].advantage == pytest.approx(by_outcome - 0.1)
+
+
+def test_a_no_op_penalty_has_nothing_to_act_on_under_eq5() -> None:
+    with pytest.raises(UsageError, match=r"no_op_penalty.*eq5"):
+        RewardFlowSettings(no_op_penalty=0.2)
 
 
 def test_looking_is_pruned_and_the_walk_goes_on_from_before_it() -> None:
@@ -167,7 +206,7 @@ def test_no_op_beats_a_step_back_unless_told_otherwise() -> None:
     assert (gain[onward], gain[back], gain[still]) == pytest.approx((0.1, -0.09, 0.0))
     discounted = part(assign(grown, RewardFlowSettings(gain="discounted")), "gain")
     assert (discounted[onward], discounted[back], discounted[still]) == pytest.approx((0.0, -0.171, -0.09))
-    action = part(assign(grown, RewardFlowSettings(alpha_traj=0.0, scale="none", no_op_penalty=0.2)), "action")
+    action = part(assign(grown, RewardFlowSettings(alpha_traj=0.0, scale="none", group="all", no_op_penalty=0.2)), "action")
     assert action[still] < action[back] < action[onward]
 
 

@@ -72,7 +72,7 @@ def release_moves(
         states=states,
         values=values,
         next_values=next_values,
-        idle=[False] * len(states),
+        pruned=[False] * len(states),
         informed=True,
         size=GraphSize(
             nodes=len(state_values),
