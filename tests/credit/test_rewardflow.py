@@ -92,11 +92,11 @@ def test_steps_outside_t_neither_belong_to_a_group_nor_move_it(noise: str, penal
     settings = {"alpha_traj": 0.0, "penalty": penalty}
     for count in (0, 10):
         grown = chains([walk("bc", SUCCESS), walk("ba", TRUNCATED), walk("b" * (count + 2), TRUNCATED)])
-        for step in grown.steps[2:]:
+        for idle in grown.steps[2:]:
             if noise == "look":
-                step.looked = True
+                idle.looked = True
             else:
-                step.validity = Validity.INADMISSIBLE
+                idle.validity = Validity.INADMISSIBLE
         credit = assign(grown, RewardFlowSettings(**settings))
         assert part(credit, "action")[:2] == pytest.approx([math.sqrt(0.5), -math.sqrt(0.5)], abs=1e-5)
         assert part(credit, "action")[2:] == [0.0] * (count + 1)
@@ -206,7 +206,9 @@ def test_no_op_beats_a_step_back_unless_told_otherwise() -> None:
     assert (gain[onward], gain[back], gain[still]) == pytest.approx((0.1, -0.09, 0.0))
     discounted = part(assign(grown, RewardFlowSettings(gain="discounted")), "gain")
     assert (discounted[onward], discounted[back], discounted[still]) == pytest.approx((0.0, -0.171, -0.09))
-    action = part(assign(grown, RewardFlowSettings(alpha_traj=0.0, scale="none", group="all", no_op_penalty=0.2)), "action")
+    action = part(
+        assign(grown, RewardFlowSettings(alpha_traj=0.0, scale="none", group="all", no_op_penalty=0.2)), "action"
+    )
     assert action[still] < action[back] < action[onward]
 
 
