@@ -25,6 +25,8 @@ PREFIX = "AGENTCLI_"
 NOT_SETTINGS = frozenset({"AGENTCLI_DEBUG", "AGENTCLI_CACHE", TOKEN_VARIABLE})
 RECORDED = "recorded settings"
 OPTIONS = "options"
+EXTENDS = "extends"
+"""Key of a settings file: the shipped preset whose settings it starts from."""
 PACKAGE = Path(__file__).resolve().parents[1]
 EMPTY: Values = MappingProxyType({})
 
@@ -94,9 +96,28 @@ def resolve(
 
 
 def _file_layer(path: Path) -> Layer:
-    """A settings file as a layer."""
+    """A settings file as a layer; `extends` puts a shipped preset below it."""
     place = str(path)
-    return Layer(place, [(place, read_yaml(path))])
+    values = dict(read_yaml(path))
+    base = values.pop(EXTENDS, None)
+    parts = [(place, values)]
+    if base is not None:
+        parts.insert(0, _extended(place, base))
+    return Layer(place, parts)
+
+
+def _extended(place: str, base: object) -> Part:
+    """The preset that the file at `place` extends; a preset that extends none."""
+    name = str(base)
+    known = {path.stem: path for path in list_presets()}
+    if name not in known:
+        problem = f"no preset {name!r}; {nearest(name, known)}"
+        raise UsageError(f"{place}: {EXTENDS}: {problem}")
+    values = read_yaml(known[name])
+    if EXTENDS in values:
+        problem = f"{name} extends {values[EXTENDS]}; extend that one"
+        raise UsageError(f"{place}: {EXTENDS}: {problem}")
+    return str(known[name]), values
 
 
 def presets_folder() -> Path:

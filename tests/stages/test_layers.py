@@ -317,6 +317,25 @@ def test_unknown_preset_names_the_nearest() -> None:
     refused(lambda: find_preset("sparc-alfworld"), names="spark-alfworld")
 
 
+def test_a_file_that_extends_a_preset_differs_only_in_what_it_says(tmp_path: Path) -> None:
+    file = write(tmp_path / "mine.yaml", "extends: quickstart\nrollout: {leaves: 3}\n")
+    assert only(files=[file]) == resolve("quickstart", [], {}, ["rollout.leaves=3"], {})
+    assert resolve(str(file), [], {}, [], {}) == only(files=[file])
+
+
+@pytest.mark.parametrize(("base", "names"), [("quickstrat", "quickstart"), ("[quickstart]", "no preset"), ("3", "'3'")])
+def test_only_a_shipped_preset_can_be_extended(tmp_path: Path, base: str, names: str) -> None:
+    file = write(tmp_path / "mine.yaml", f"extends: {base}\n")
+    refused(lambda: only(files=[file]), names=names, remedy="extends")
+
+
+def test_a_preset_that_extends_another_is_not_extended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, base in (("one", "two"), ("two", "three"), ("three", "one")):
+        write(tmp_path / f"{name}.yaml", f"extends: {base}\n")
+    monkeypatch.setattr("agentcli.stages.layers.presets_folder", lambda: tmp_path)
+    refused(lambda: resolve("one", [], {}, [], {}), names="two extends three", remedy="extend that one")
+
+
 def test_every_shipped_preset_resolves_and_changes_something() -> None:
     names = [path.stem for path in list_presets()]
     assert {"quickstart", "grpo-alfworld", "spark-alfworld", "rewardflow-alfworld"} <= set(names)

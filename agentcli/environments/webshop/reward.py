@@ -65,7 +65,8 @@ def type_reward(wanted: Product, bought: Product) -> float:
     words = title_words(wanted.title)
     overlap = 0.2
     if words:
-        overlap = len(words & title_words(bought.title)) / len(words)
+        # As in WebShop, a word that stands twice in the wanted title counts twice below.
+        overlap = len({*words} & {*title_words(bought.title)}) / len(words)
     if overlap == 0:
         return 0.0
     if overlap < 0.1:
@@ -77,9 +78,10 @@ def type_reward(wanted: Product, bought: Product) -> float:
     return 0.5
 
 
-def title_words(title: str) -> set[str]:
-    """The words of a title that say what it is."""
-    return set(_WORD.findall(title.lower())) - FUNCTION_WORDS
+def title_words(title: str) -> list[str]:
+    """The words of a title that say what it is, each as often as it stands there."""
+    words = _WORD.findall(title.lower())
+    return [word for word in words if word not in FUNCTION_WORDS]
 
 
 def _categories(product: Product) -> set[str]:

@@ -130,6 +130,14 @@ def test_the_sort_of_product_counts(changes: dict[str, str], worth: float) -> No
     assert type_reward(wanted, msgspec.structs.replace(wanted, **changes)) == worth
 
 
+def test_a_repeated_word_of_the_wanted_title_counts_twice_below_the_line() -> None:
+    # WebShop divides the shared words, as a set, by the list of the wanted title's words: 1 of 11, not 1 of 9.
+    wanted = product(title="lamp lamp lamp four five six seven eight nine ten eleven")
+    elsewhere = {"query": "other", "product_category": "x"}
+    assert type_reward(wanted, msgspec.structs.replace(wanted, title="Lamp", **elsewhere)) == 0.1
+    assert type_reward(wanted, msgspec.structs.replace(wanted, title="lamp lamp four", **elsewhere)) == 0.5
+
+
 def test_a_human_goal_asks_for_its_own_options_and_one_without_attributes_is_none() -> None:
     asked = HumanInstruction("I need shoes.", ("rubber sole",), ("dark grey",))
     empty = HumanInstruction("Nothing.", ())
