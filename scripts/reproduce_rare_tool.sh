@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Does rarity help a tiny policy to use tools (001)? From one start per seed: the base model without and with tools, imitation of bare
 # answers, and offline PPO on trajectories whose tools a judge chose greedily, at random, and rarity first. Held-out questions.
-# Each is trained twice: gently, with 001's early stop, and at a higher rate without it.
+# Each is trained twice: gently, with 001's early stop, and at a higher rate without it. Scores are 001's, from 0 to 10.
 # usage: scripts/reproduce_rare_tool.sh OUT [SEED...]     resumable: type it again, what has ended is passed over
 #   QUESTIONS, TEST: questions that are rolled and evaluated; SFT_UPDATES: of the start; EPOCHS: of PPO; LEARNING_RATE, WHOLE_RATE: of PPO
 #   gently and not; JOBS: seeds at a time. Filters, batches, clip and penalty are 001's; the rates are those of a policy
@@ -55,7 +55,8 @@ variants() {
     run=$base/$rule
     once "$run" rollout rollout "${sizes[@]}" --method rare-tool --select "$rule" --set rollout.judge.kind=tool-judge \
       --leaves 1 --tasks "$questions" --model "$base/start/checkpoint"
-    agentcli assign-credit "$run" --method rare-tool --set credit.drop_unsound=true --set credit.drop_wrong=true --resume -q >/dev/null
+    agentcli assign-credit "$run" --method rare-tool --set credit.score_scale=1 --set credit.drop_unsound=true \
+      --set credit.drop_wrong=true --resume -q >/dev/null
     learn "$seed" "$run" "$run" "$rate"
     learn "$seed" "$run" "$run-whole" "$whole_rate" --set train.options.stop_at=1e9
   done
