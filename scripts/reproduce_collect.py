@@ -7,6 +7,7 @@ has not ended is left out, and named on stderr.
 """
 
 import argparse
+import platform
 import sys
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,8 @@ def loop(
         start=start[0],
         settings=settings,
         git_commit=record.git_commit,
+        day=record.finished[:10],
+        machine=processor(),
         iterations=course(folders, iterations),
         evaluations=evaluations(run, panels),
         ledger=msgspec.to_builtins(cost.ledger),
@@ -122,6 +125,14 @@ def loop(
         updates=cost.updates,
         train_seconds=train_seconds,
     )
+
+
+def processor() -> str:
+    """The name of this machine's processor."""
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
 
 
 def course(folders: list[Path], iterations: list[Any]) -> shape.Iterations:

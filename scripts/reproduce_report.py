@@ -62,6 +62,7 @@ def report(regime: Regime) -> None:
         f"Seeds {seeds}. Reference: {regime.reference}. A seed means the same start and "
         "the same order of tasks for all methods.\n"
     )
+    print(f"Measured: {measured(regime)}.\n")
     missing = []
     for method, seed in itertools.product(regime.methods, regime.seeds):
         if (method, seed) not in regime.runs:
@@ -75,6 +76,16 @@ def report(regime: Regime) -> None:
     courses(regime)
     diagnosis(regime)
     settings(regime)
+
+
+def measured(regime: Regime) -> str:
+    """Commits, days and machines of the runs; `-` where a run does not say."""
+    runs = regime.runs.values()
+    commits = {(run.git_commit or NONE)[:7] for run in runs}
+    days = {run.day or NONE for run in runs}
+    machines = {run.machine or NONE for run in runs}
+    parts = [("commit", commits), ("day", days), ("machine", machines)]
+    return "; ".join(f"{name} {', '.join(sorted(names))}" for name, names in parts)
 
 
 def seed_tables(regime: Regime) -> None:

@@ -104,6 +104,10 @@ class Run(Part, kw_only=True):
     settings: dict[str, Any]
     """Those that not all runs of the regime share, by path."""
     git_commit: str | None
+    day: str | None = None
+    """When the loop ended, YYYY-MM-DD."""
+    machine: str | None = None
+    """The processor of the machine that collected it."""
     iterations: Iterations
     evaluations: dict[str, Scores]
     """By label. The settings of a panel follow from it: L0 is sampled at T = 1,
