@@ -28,18 +28,21 @@ def list_presets(call: Call) -> None:
 
 
 def show(call: Call) -> None:
-    """Print a preset with its comments; with --json only its settings."""
+    """Print a preset with its comments; with --json its settings, what it extends too."""
     import json
 
-    from agentcli.stages.yaml_files import read_yaml
+    from agentcli.stages.layers import file_layer, values_of
 
     preset = _typed_preset(call)
     # A file that cannot be read as settings is refused before anything is printed.
-    values = read_yaml(preset)
+    layer = file_layer(preset)
     if call.values["json"]:
-        print(json.dumps(values))
-    else:
-        print(preset.read_text(encoding="utf-8").rstrip())
+        print(json.dumps(values_of(layer)))
+        return
+    print(preset.read_text(encoding="utf-8").rstrip())
+    for base, _ in layer.parts[:-1]:
+        name = Path(base).stem
+        print(f"the rest: agentcli preset show {name}", file=sys.stderr)
 
 
 def copy(call: Call) -> None:

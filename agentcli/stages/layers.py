@@ -73,9 +73,9 @@ def resolve(
         recorded = (RECORDED, msgspec.to_builtins(base))
         layers.append(Layer(RECORDED, [recorded], users=False))
     if preset is not None:
-        shipped = _file_layer(find_preset(preset))
+        shipped = file_layer(find_preset(preset))
         layers.append(shipped._replace(users=False))
-    layers += map(_file_layer, files)
+    layers += map(file_layer, files)
     variables = list(_from_environment(environ))
     layers.append(Layer("AGENTCLI_*", variables))
     options = list(_from_options(sets, flags, names))
@@ -85,18 +85,18 @@ def resolve(
     layers = [_for_method(layer, method, merger.notes) for layer in layers]
     _check_all(layers, method)
     for layer in layers:
-        merged: Values = {}
-        for _, values in layer.parts:
-            merged = overlay(merged, values)
-        merger.add(layer.place, merged, users=layer.users)
+        merger.add(layer.place, values_of(layer), users=layer.users)
     if note is not None:
         for text in merger.notes:
             note(text)
     return decode(merger.values)
 
 
-def _file_layer(path: Path) -> Layer:
-    """A settings file as a layer; `extends` puts a shipped preset below it."""
+def file_layer(path: Path) -> Layer:
+    """A settings file as a layer; `extends` puts a shipped preset below it.
+
+    Raises UsageError.
+    """
     place = str(path)
     values = dict(read_yaml(path))
     base = values.pop(EXTENDS, None)
@@ -104,6 +104,14 @@ def _file_layer(path: Path) -> Layer:
     if base is not None:
         parts.insert(0, _extended(place, base))
     return Layer(place, parts)
+
+
+def values_of(layer: Layer) -> Values:
+    """The settings of a layer's parts, later ones over earlier ones."""
+    merged: Values = {}
+    for _, values in layer.parts:
+        merged = overlay(merged, values)
+    return merged
 
 
 def _extended(place: str, base: object) -> Part:

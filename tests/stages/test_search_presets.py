@@ -16,7 +16,15 @@ from refusal import refused
 from tiny_encoder import write_encoder
 
 OF_002 = ("gigpo-search", "rewardflow-search")
-OF_003 = ("carl-search", "carl-lite-search", "grpo-search", "react-search")
+OF_003 = (
+    "carl-search",
+    "carl-lite-search",
+    "grpo-search",
+    "treerl-search",
+    "treerpo-search",
+    "arpo-search",
+    "react-search",
+)
 ENCODER = "models/e5-base-v2"
 
 
@@ -62,6 +70,9 @@ def test_002_clusters_states_by_their_embeddings() -> None:
         ("carl-search", "carl", 8 + 16, 64 * (7 + 2 * 16)),
         ("carl-lite-search", "carl", 1 + 16, 64 * 2 * 16),
         ("grpo-search", "chain", 16, 64 * 16 * 10),
+        ("treerl-search", "treerl", 16, 64 * 16 * 10),
+        ("treerpo-search", "treerpo", 16, 64 * 16 * 10),
+        ("arpo-search", "arpo", 16, 64 * 16 * 10),
     ],
 )
 def test_003_appendix_c_3(name: str, method: str, leaves: int, rows: int) -> None:
@@ -109,7 +120,7 @@ def test_every_value_says_where_it_comes_from(name: str) -> None:
         if value and key not in ("name", "method") and (key, value) != ("split", "train"):
             assert re.match(r"00[0-3] |00[0-3]: |not named", value.partition("# ")[2]), line
     method = yaml.safe_load(body).get("credit", {}).get("method")
-    assert method is None or name.startswith(("carl" if method == "carl" else method, "grpo"))
+    assert method is None or name.startswith((method, "grpo"))
 
 
 @pytest.mark.parametrize("name", [*OF_002, *OF_003])

@@ -26,7 +26,16 @@ rollout: {tasks_per_step: 3}
 train: {rows_per_microbatch: 8}
 run: {iterations: 1}
 """
-TRAINED = ("carl-search", "carl-lite-search", "grpo-search", "gigpo-search", "rewardflow-search")
+TRAINED = (
+    "carl-search",
+    "carl-lite-search",
+    "grpo-search",
+    "treerl-search",
+    "treerpo-search",
+    "arpo-search",
+    "gigpo-search",
+    "rewardflow-search",
+)
 
 
 def done(*words: str) -> None:
