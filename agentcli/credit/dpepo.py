@@ -57,7 +57,7 @@ PLAIN = 1.0
 PAPER_OMEGA, RELEASE_OMEGA = 0.95, 0.80
 EQUATIONS = (
     Equation("C_width", None, "actions of this step that repeat another of it"),
-    Equation("refused", None, "inadmissible moves"),
+    Equation("inadmissible", None, "moves that the world refused"),
     LEAVES,
     PENALTY,
 )
@@ -261,7 +261,7 @@ class PaperForm(Form):
         r_transition = (transitions + widths) / count  # 004 eq. 4
         charged = 1.0
         if settings.invalid_factor is not None:
-            charged = settings.invalid_factor**repeats.refused
+            charged = settings.invalid_factor**repeats.inadmissible
         if not settings.transition_reward:
             return charged * r_action
         if not settings.action_reward:
@@ -284,7 +284,7 @@ class PaperForm(Form):
             formula = table[0].name
             words = "R_step, in (0, 2]: the other reward is off"
         if settings.invalid_factor is not None:
-            formula = f"invalid_factor ** refused * {formula}"
+            formula = f"invalid_factor ** inadmissible * {formula}"
         return (
             *table,
             Equation(
@@ -369,5 +369,5 @@ def _add_repeats(
         words = f"{base} ** {words}: {listed(counts)}"
         evidence.group(name, words, members, set(), of="copy")
     evidence.add("C_width", repeats.within)
-    evidence.add("refused", repeats.refused)
+    evidence.add("inadmissible", repeats.inadmissible)
     return form.equations(settings)

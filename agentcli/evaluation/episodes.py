@@ -2,7 +2,7 @@
 
 A response that acts in several copies of the environment is one step of as many moves.
 A step in one environment is one move, in copy 1, as in credit.dpepo. A move may be
-repetitive or inadmissible; a response may be malformed or tagged.
+repeated or inadmissible; a response may be malformed or tagged.
 """
 
 from collections.abc import Iterable, Iterator
