@@ -52,7 +52,7 @@ def score_of(trajectory: Iterable[Step]) -> float:
 
 
 def repetitions(trajectory: Iterable[Step]) -> int:
-    """The moves that repeat an action from the same true state and copy (000 Table 6).
+    """The moves that repeat an action from the same true state and copy (SPARK Table 6).
 
     The last text is not part of a state, so trying an action again that had no effect
     counts as a repetition. A malformed move has no action to repeat.

@@ -119,7 +119,7 @@ def credit_table(method: str, statistics: Mapping[str, Any]) -> Blocks:
     """The statistics of assign-credit.
 
     Advantages are those of assigned rows, shares are in percent. State graphs are
-    measured as in 002 Table 9.
+    measured as in RewardFlow Table 9.
     """
     trees = statistics["trees"]
     failed = statistics["groups_without_success"]

@@ -24,7 +24,7 @@ __all__ = ["folder"]
 
 OF_003 = {"carl", "arpo", "treerl", "treerpo"}
 PRESETS_OF_003 = {"grpo-search"}
-"""Presets of 003 whose method is not 003's own."""
+"""Presets of CARL whose method is not CARL's own."""
 
 
 def test_the_methods_of_003_average_over_tokens_and_all_others_over_trajectories() -> None:
@@ -50,7 +50,7 @@ def test_no_preset_of_003_averages_over_trajectories(preset: str) -> None:
     if is_of_003:
         assert settings.train.aggregate == "token"
         line = next(line for line in agentcli("preset", "show", preset).stdout.splitlines() if "aggregate:" in line)
-        assert "# 003 eq. 2" in line
+        assert "# CARL eq. 2" in line
 
 
 def carl_tree(folder: Path) -> tuple[Path, Path]:
