@@ -2,7 +2,7 @@
 
 usage: measure_states.py TREES.jsonl
 
-Prints graph sizes as in 002 Table 9, and how many step-level terms are not 0: one
+Prints graph sizes as in RewardFlow Table 9, and how many step-level terms are not 0: one
 Markdown row per `credit.state`. Every figure is over the trees of the file; errored
 steps are left out. `agentcli rollout --split L0 --tasks 12 ... -o runs/x` writes
 runs/x/trees.jsonl.

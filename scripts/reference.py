@@ -147,7 +147,7 @@ def section_part(
 
 def methods_page() -> str:
     """The methods of growing trees, giving credit and learning, with their settings."""
-    intro = "What a method adds to the [settings](settings.md) that all methods share. Papers are named by their number in [PAPERS](../papers.md)."
+    intro = "What a method adds to the [settings](settings.md) that all methods share. Papers are named as in [PAPERS](../papers.md)."
     parts = [
         "# Methods",
         intro,

@@ -28,7 +28,7 @@ VARIANTS = {
     "PPO, random tools, higher rate": ("random-whole", "tools"),
     "PPO, rarity first, higher rate": ("rarity-whole", "tools"),
 }
-"""Name -> folder of the run, and label of its evaluation (001 Table 2)."""
+"""Name -> folder of the run, and label of its evaluation (Rare-tool Table 2)."""
 REFERENCES = ("base with tools", "PPO, greedy tools")
 """What the others are compared with."""
 
@@ -110,7 +110,7 @@ def gains_table(rows: list[Measured]) -> list[str]:
 
 
 def calls_table(rows: list[Measured]) -> list[str]:
-    """The share of each tool in all calls, in % (001 Figures 4 and 5)."""
+    """The share of each tool in all calls, in % (Rare-tool Figures 4 and 5)."""
     names = sorted({name for row in rows for name in row.calls.calls})
     lines = [f"| | {' | '.join(names)} |", "| --- " * (len(names) + 1) + "|"]
     for row in rows:

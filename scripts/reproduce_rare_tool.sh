@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Does rarity help a tiny policy to use tools (001)? From one start per seed: the base model without and with tools, imitation of bare
+# Does rarity help a tiny policy to use tools (Rare-tool)? From one start per seed: the base model without and with tools, imitation of bare
 # answers, and offline PPO on trajectories whose tools a judge chose greedily, at random, and rarity first. Held-out questions.
-# Each is trained twice: gently, with 001's early stop, and at a higher rate without it. Scores are 001's, from 0 to 10.
+# Each is trained twice: gently, with Rare-tool's early stop, and at a higher rate without it. Scores are Rare-tool's, from 0 to 10.
 # usage: scripts/reproduce_rare_tool.sh OUT [SEED...]     resumable: type it again, what has ended is passed over
 #   QUESTIONS, TEST: questions that are rolled and evaluated; SFT_UPDATES: of the start; EPOCHS: of PPO; LEARNING_RATE, WHOLE_RATE: of PPO
-#   gently and not; JOBS: seeds at a time. Filters, batches, clip and penalty are 001's; the rates are those of a policy
+#   gently and not; JOBS: seeds at a time. Filters, batches, clip and penalty are Rare-tool's; the rates are those of a policy
 #   that is trained in full, without an adapter.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -45,7 +45,7 @@ variants() {
   evaluate "$base/start" "$seed" tools
   evaluate "$base/start" "$seed" closed --set "$closed"
 
-  # SFT: question -> letter, no tools (001 section 3.1). The searching expert guesses, and right guesses are kept: its words are those
+  # SFT: question -> letter, no tools (Rare-tool section 3.1). The searching expert guesses, and right guesses are kept: its words are those
   # that the start's tokenizer knows.
   once "$base/letters" demos demos "${sizes[@]}" --set demos.keep=success --set "$closed"
   once "$base/sft" sft sft "$base/letters" "${sizes[@]}" "${shorter[@]}" --model "$base/start/checkpoint" --set "$closed"

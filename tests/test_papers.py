@@ -49,3 +49,13 @@ def test_a_test_is_there(name: str) -> None:
         assert name in texts()
     else:
         assert any(f"def {name}(" in text or f"{name}.py" in texts() for text in texts().values())
+
+
+def test_papers_are_cited_by_name() -> None:
+    """Their numbers mean something in PAPERS.md only."""
+    # Not 0.001, 1,000 or runs/eval-001, and no letter drawn in dots.
+    number = re.compile(r"(?<![\w.,/-])(?<!\d )00[0-4](?![\w-]| \d|,\d)")
+    files = [path for folder in ("agentcli", "presets") for path in ROOT.joinpath(folder).rglob("*.*")]
+    files += [path for path in ROOT.joinpath("docs").rglob("*.md") if path.name not in ("results.md", "measured.md")]
+    cited = {path.name for path in files if path.suffix != ".pyc" and number.search(path.read_text(encoding="utf-8"))}
+    assert not cited

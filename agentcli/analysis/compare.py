@@ -184,7 +184,7 @@ def _note_shares_of_responses(
             runs.append(f"{name} ({', '.join(older)})")
     if runs:
         notes.append(
-            "older evaluations do not count their moves, so that repetitive % and "
+            "older evaluations do not count their moves, so that repeated % and "
             "inadmissible % are shares of responses there and of moves beside them: "
             f"{', '.join(runs)}; evaluate again to compare these"
         )

@@ -18,13 +18,19 @@ PLAIN = (int, float, str, bool)
 
 
 def growth_options() -> tuple[Option, ...]:
-    """The options of all exploration methods; their help names the methods."""
+    """The options of the exploration methods, under headings that name the methods.
+
+    Voting is left out: it is a command of its own, test-time-branch.
+    """
     from agentcli.exploration.registry import method_names
+    from agentcli.exploration.settings import VOTING
 
     options: dict[str, Option] = {}
     methods: dict[str, list[str]] = defaultdict(list)
     defaults: dict[str, list[str]] = defaultdict(list)
     for method in method_names():
+        if method == VOTING:
+            continue
         for option in setting_options(method, "rollout"):
             options.setdefault(option.name, option)
             methods[option.name].append(method)
@@ -32,7 +38,7 @@ def growth_options() -> tuple[Option, ...]:
     for name, option in options.items():
         options[name] = dataclasses.replace(
             option,
-            help=f"{option.help} ({', '.join(methods[name])})",
+            panel=f"Only with --method {', '.join(methods[name])}",
             default=" or ".join(dict.fromkeys(filter(None, defaults[name]))),
         )
     return tuple(options.values())

@@ -44,7 +44,13 @@ WATCH = Option(
     "loop goes on.",
     bool,
 )
-PAGE = file_option("--out -o", None, "The page; without it view.html.", Path, "FILE")
+PAGE = file_option(
+    "--out -o",
+    None,
+    "The page, without it view.html. An older page is replaced.",
+    Path,
+    "FILE",
+)
 
 
 def view(call: Call) -> None:
@@ -53,14 +59,19 @@ def view(call: Call) -> None:
     The page opens in any browser, also from disk or as a mail attachment, and loads
     nothing from a network. Above 64 MB its data is in a folder next to it.
     """
-    from agentcli.analysis.page.pack import PageOptions
-    from agentcli.analysis.page.sources import refuse_others
-    from agentcli.credit.registry import make
+    from agentcli.reports.page.document import is_page
 
     page = call.values["out"] or Path("view.html")
     if page.suffix != ".html":
         raise UsageError(f"-o {page}: write a page, for instance {page.stem}.html")
-    call.refuse_existing(page)
+    # Before the imports, which take seconds. A page can be written again from its runs.
+    if not is_page(page):
+        call.refuse_existing(page)
+
+    from agentcli.analysis.page.pack import PageOptions
+    from agentcli.analysis.page.sources import refuse_others
+    from agentcli.credit.registry import make
+
     runs = _runs(call)
     refuse_others(runs)
     methods = call.values["credit"] or []

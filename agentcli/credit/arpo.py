@@ -1,12 +1,12 @@
 """arpo: grpo over the leaves; a shared step gets the mean of its leaves' advantages.
 
-ARPO as in 003 App. C.5 and eq. 22:
+ARPO as in CARL App. C.5 and eq. 22:
 
     A_shared = 1/d sum_i (R_i - mean) / (std + 1e-6)
              = (mean of the d leaves' R - mean) / (std + 1e-6)
 
 The method is defined by merged prefixes and counts every leaf once, so it has no
-switches `prefix` and `over`. 003 App. A.1 shows that it is biased where the
+switches `prefix` and `over`. CARL App. A.1 shows that it is biased where the
 continuations of a state are forked unevenly; carl's credit is not.
 """
 
@@ -24,7 +24,7 @@ WITHOUT = {
 }
 EQUATIONS = outcome_among_leaves(
     meaning="how the mean outcome of its leaves compares within the group of leaves",
-    source="003 App. C.5, eq. 22",
+    source="CARL App. C.5, eq. 22",
 )
 
 

@@ -1,4 +1,4 @@
-"""carl: how much an action changes the expected outcome (003 section 5, Algorithm 2).
+"""carl: how much an action changes the expected outcome (CARL section 5, Algorithm 2).
 
 Bottom up, the expected reward of a state is the mean over its children, no matter how
 much was forked below each of them (eq. 10):
@@ -61,13 +61,13 @@ EQUATIONS = (
         "baseline",
         "mean_siblings",
         "expected reward of the state that it leaves",
-        "003 eq. 10",
+        "CARL eq. 10",
     ),
     Equation(
         "outcome",
         "expected - baseline",
         "what the action adds to the expected reward",
-        "003 eq. 11",
+        "CARL eq. 11",
     ),
     Equation("own_penalty", None, "penalty, of an invalid step only"),
     Equation(
@@ -79,7 +79,7 @@ EQUATIONS = (
         ADVANTAGE,
         "outcome + penalty",
         "of a step with siblings; the penalty is ours",
-        "003 eq. 11",
+        "CARL eq. 11",
     ),
 )
 ONLY_CHILD_EQUATIONS = (
@@ -92,7 +92,7 @@ ONLY_CHILD_EQUATIONS = (
         ADVANTAGE,
         "expected_above - mean_siblings",
         "an only child takes the gain of that step",
-        "003 eq. 11, 16",
+        "CARL eq. 11, 16",
     ),
 )
 UNFORKED_EQUATIONS = (
@@ -100,7 +100,7 @@ UNFORKED_EQUATIONS = (
         ADVANTAGE,
         "0",
         "neither it nor any step before it has a sibling to be compared with",
-        "003 eq. 16",
+        "CARL eq. 16",
     ),
 )
 
@@ -116,7 +116,7 @@ class CarlSettings(Switches, kw_only=True):
     """Which actions of the first N0 trajectories are trained. all: those with a
     sibling, as in any other trajectory (eq. 13). forked: those whose state was forked
     later; the N0 first actions are siblings from the start and do not count as forked.
-    none: none of them (App. C.1). No single choice reproduces every |D_upd| of 003
+    none: none of them (App. C.1). No single choice reproduces every |D_upd| of CARL
     Table 2. At 4B it is 32.0 = 2N, which matches `forked` where trajectories are long.
     At 3B it is 32.0 of 32.1, which matches `all` where they have two actions. forked
     and none need trees that record N0 (Tree.roots).
@@ -139,9 +139,9 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
     for step, parent in enumerate(survey.parents):
         critical = len(children[parent]) > 1
         if critical:
-            gains[step] = expected[step] - expected[parent]  # 003 eq. 11
+            gains[step] = expected[step] - expected[parent]  # CARL eq. 11
         else:
-            gains[step] = gains[parent]  # 003 eq. 16
+            gains[step] = gains[parent]  # CARL eq. 16
         if survey.masked[step] is not None:
             continue
         if step in left_out:
@@ -226,7 +226,7 @@ def first_phase(parents: list[int], roots: int) -> set[int]:
 
 @once
 def expected_rewards(survey: Survey) -> list[float]:
-    """E[R] after every step, with the root's as the last element (003 eq. 10).
+    """E[R] after every step, with the root's as the last element (CARL eq. 10).
 
     It is 0 where all leaves below errored.
     """

@@ -1,4 +1,4 @@
-"""dpepo: grpo, with each step weighted by how little it repeats (004 section 3).
+"""dpepo: grpo, with each step weighted by how little it repeats (DPEPO section 3).
 
 One response acts in several copies of the environment (Step.moves). E' is the set of
 copies it selected, and a transition is (state, action). repeats.py counts:
@@ -16,9 +16,9 @@ copies it selected, and a transition is (state, action). repeats.py counts:
 
 Phi_traj is grpo's advantage (eq. 7); the trajectory succeeds as soon as one copy does.
 A shared step gets the mean of A over its leaves. `invalid_factor` f multiplies R_step
-by f^(inadmissible moves) (004 App. B.2). A step in a single environment is one move.
+by f^(inadmissible moves) (DPEPO App. B.2). A step in a single environment is one move.
 
-The ablations of 004 Tables 2 and 4 drop one of the two rewards: R_step is then the
+The ablations of DPEPO Tables 2 and 4 drop one of the two rewards: R_step is then the
 other one, still in (0, 2]. Without both, A = Phi_traj. Setting the coefficients to 1 is
 not the same ablation: every term is then 1, R_step is 2, and failures are multiplied
 by 0.
@@ -57,7 +57,7 @@ PLAIN = 1.0
 PAPER_OMEGA, RELEASE_OMEGA = 0.95, 0.80
 EQUATIONS = (
     Equation("C_width", None, "actions of this step that repeat another of it"),
-    Equation("refused", None, "inadmissible moves"),
+    Equation("inadmissible", None, "moves that the world refused"),
     LEAVES,
     PENALTY,
 )
@@ -69,13 +69,13 @@ OutcomeShare = tuple[float, float]
 
 
 class DpepoSettings(GroupSwitches, kw_only=True):
-    """Settings of dpepo, with the defaults of 004 App. B.2."""
+    """Settings of dpepo, with the defaults of DPEPO App. B.2."""
 
     invalid_penalty: float = 0.0
     state: StateForm = "paper"
-    """The state that a transition starts in: f(s) of 002 B.1 (paper), the true state
-    (exact), or the text that the agent read (observation). A move that changed nothing
-    leaves its copy in the previous state.
+    """The state that a transition starts in: f(s) of RewardFlow B.1 (paper), the true
+    state (exact), or the text that the agent read (observation). A move that changed
+    nothing leaves its copy in the previous state.
     """
     alpha: float = 0.8
     """Factor per earlier identical action in the same copy, in (0, 1]."""
@@ -88,12 +88,12 @@ class DpepoSettings(GroupSwitches, kw_only=True):
     beta: float = 0.95
     """Factor per other selected copy that made the same transition, in (0, 1]."""
     invalid_factor: float | None = None
-    """Factor per inadmissible move, in (0, 1]; unset: no factor. 004 uses 0.5 in one of
-    its two worlds (App. B.2).
+    """Factor per inadmissible move, in (0, 1]; unset: no factor. DPEPO uses 0.5 in one
+    of its two worlds (App. B.2).
     """
     action_reward: bool = True
-    """Whether R_step includes R_action, which rewards new actions (DAR of 004 Tables 2
-    and 4). Setting alpha and omega to 1 does not turn it off.
+    """Whether R_step includes R_action, which rewards new actions (DAR of DPEPO Tables
+    2 and 4). Setting alpha and omega to 1 does not turn it off.
     """
     transition_reward: bool = True
     """Whether R_step includes R_transition, which rewards new transitions (DTR). With
@@ -161,7 +161,7 @@ def assign(tree: Tree, settings: DpepoSettings) -> Credit:
         gain = 0.0
         loss = 0.0
         for share, outcome in shares:
-            phi = share * scale(outcome - penalty)  # 004 eq. 7
+            phi = share * scale(outcome - penalty)  # DPEPO eq. 7
             if phi > 0:
                 gain += phi
             else:
@@ -171,7 +171,7 @@ def assign(tree: Tree, settings: DpepoSettings) -> Credit:
             "step": weight,
             "penalty": penalty,
         }
-        return weight * gain + (2.0 - weight) * loss, parts  # 004 eq. 8-9
+        return weight * gain + (2.0 - weight) * loss, parts  # DPEPO eq. 8-9
 
     return survey.credit("dpepo", survey.rows(settings.prefix), advantage)
 
@@ -257,41 +257,41 @@ class PaperForm(Form):
         depth = power_sum(settings.alpha, repeats.depth)
         transitions = power_sum(settings.gamma, repeats.transitions)
         widths = power_sum(settings.beta, repeats.widths)
-        r_action = depth / count + omega**repeats.within  # 004 eq. 3
-        r_transition = (transitions + widths) / count  # 004 eq. 4
+        r_action = depth / count + omega**repeats.within  # DPEPO eq. 3
+        r_transition = (transitions + widths) / count  # DPEPO eq. 4
         charged = 1.0
         if settings.invalid_factor is not None:
-            charged = settings.invalid_factor**repeats.refused
+            charged = settings.invalid_factor**repeats.inadmissible
         if not settings.transition_reward:
             return charged * r_action
         if not settings.action_reward:
             return charged * r_transition
-        return charged * (r_action + r_transition) / 2  # 004 eq. 5
+        return charged * (r_action + r_transition) / 2  # DPEPO eq. 5
 
     def equations(self, settings: DpepoSettings) -> tuple[Equation, ...]:
         """The equations that define R_step."""
         table = []
         if settings.action_reward:
             formula = "mean_depth + omega ** C_width"
-            table.append(Equation("R_action", formula, "new actions", "004 eq. 3"))
+            table.append(Equation("R_action", formula, "new actions", "DPEPO eq. 3"))
         if settings.transition_reward:
             formula = "mean_transitions + mean_width"
             words = "new transitions"
-            table.append(Equation("R_transition", formula, words, "004 eq. 4"))
+            table.append(Equation("R_transition", formula, words, "DPEPO eq. 4"))
         formula = "(R_action + R_transition) / 2"
         words = "R_step, in (0, 2]"
         if len(table) == 1:
             formula = table[0].name
             words = "R_step, in (0, 2]: the other reward is off"
         if settings.invalid_factor is not None:
-            formula = f"invalid_factor ** refused * {formula}"
+            formula = f"invalid_factor ** inadmissible * {formula}"
         return (
             *table,
             Equation(
                 "step",
                 formula,
                 words,
-                "004 eq. 5",
+                "DPEPO eq. 5",
             ),
         )
 
@@ -319,17 +319,17 @@ def evidence(
     for number, (reward, count) in enumerate(sorted(counts.items(), reverse=True), 1):
         phi, factor = f"phi_{number}", f"factor_{number}"
         score = f"reward_{number} - penalty"
-        source = f"004 eq. 7, {GRPO}"
+        source = f"DPEPO eq. 7, {GRPO}"
         evidence.add(f"leaves_{number}", count, "of its leaves with one outcome reward")
         evidence.add(f"reward_{number}", reward, "outcome reward of these")
         table.append(Equation(phi, score, "Phi_traj of these", source, among="leaves"))
         formula, words = "2 - step", "less loss for what is new"
         if scale(reward - survey.penalties[step]) > 0:
             formula, words = "step", "more gain for what is new"
-        table.append(Equation(factor, formula, words, "004 eq. 8"))
+        table.append(Equation(factor, formula, words, "DPEPO eq. 8"))
         summands.append(f"leaves_{number} / leaves * {factor} * {phi}")
     mean = " + ".join(summands)
-    table.append(Equation(ADVANTAGE, mean, "mean over its leaves", "004 eq. 9"))
+    table.append(Equation(ADVANTAGE, mean, "mean over its leaves", "DPEPO eq. 9"))
     evidence.equations = table
     return evidence
 
@@ -369,5 +369,5 @@ def _add_repeats(
         words = f"{base} ** {words}: {listed(counts)}"
         evidence.group(name, words, members, set(), of="copy")
     evidence.add("C_width", repeats.within)
-    evidence.add("refused", repeats.refused)
+    evidence.add("inadmissible", repeats.inadmissible)
     return form.equations(settings)

@@ -56,7 +56,7 @@ class Equation:
     formula: str | None
     meaning: str
     source: str | None = None
-    """Paper and number: "002 eq. 9"."""
+    """Paper and number: "RewardFlow eq. 9"."""
     among: str | None = None
 
 

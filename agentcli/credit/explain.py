@@ -26,12 +26,12 @@ REASONS = {
     ),
     ONLY_CHILD: (
         "it was the only action tried in its state, so there is nothing to compare "
-        "it with (003 eq. 13); train --update all gives it the advantage of the step "
+        "it with (CARL eq. 13); train --update all gives it the advantage of the step "
         "before (eq. 16)"
     ),
     FIRST_PHASE: (
         "it is of a trajectory that started from scratch, and credit.first_phase "
-        "trains no such step, or only those whose state was forked later (003 App. "
+        "trains no such step, or only those whose state was forked later (CARL App. "
         "C.1, Table 2)"
     ),
 }

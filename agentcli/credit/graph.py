@@ -1,6 +1,6 @@
 """The state graph of a tree: states, transitions, and distances to a success.
 
-RewardFlow (002 sections 3.2 and 4.1, App. B.2, D.4) computes credit from it, and
+RewardFlow (sections 3.2 and 4.1, App. B.2, D.4) computes credit from it, and
 `assign-credit --graph` writes it to files. Nodes are states, as chosen by
 `credit.state` (states.py). A trajectory that succeeded ends in a node of kind success,
 one that failed in a node of kind failure, and a truncated one in an ordinary state.
@@ -51,8 +51,8 @@ class StateNode:
     is reachable.
     """
     value: float = 0.0
-    """gamma ** hops, in [0, 1]; 0 when no success is reachable (002 eq. 3). Under pool
-    mean, a cluster has the mean over its members.
+    """gamma ** hops, in [0, 1]; 0 when no success is reachable (RewardFlow eq. 3).
+    Under pool mean, a cluster has the mean over its members.
     """
 
 
@@ -65,7 +65,7 @@ class Edge:
     action: str
     count: int
     gain: float
-    """value(target) - value(source) (002 eq. 4)."""
+    """value(target) - value(source) (RewardFlow eq. 4)."""
 
 
 @dataclass
@@ -93,7 +93,7 @@ class StateGraph:
 
     @property
     def size(self) -> GraphSize:
-        """Nodes and edges as 002 Fig. 12 and Table 9 count them.
+        """Nodes and edges as RewardFlow Fig. 12 and Table 9 count them.
 
         There all successes are one node.
         """
@@ -120,7 +120,7 @@ class StateGraph:
         for (source, target, action), count in self.counts.items():
             value = self.nodes[source].value
             next_value = self.nodes[target].value
-            gain = next_value - value  # 002 eq. 4
+            gain = next_value - value  # RewardFlow eq. 4
             edges.append(Edge(source, target, action, count, gain))
         return edges
 
@@ -276,7 +276,7 @@ def hops_to(
 
 
 def _set_values(graph: StateGraph, gamma: float, distance: str) -> None:
-    """Sets R(s) of every node (002 eq. 3).
+    """Sets R(s) of every node (RewardFlow eq. 3).
 
     With distance mean (App. D.4), hops are averaged over the reachable successes.
     """
@@ -298,7 +298,7 @@ def _set_values(graph: StateGraph, gamma: float, distance: str) -> None:
     for node, total, count in zip(nodes, totals, reached, strict=True):
         if count:
             node.hops = total / count
-            node.value = gamma**node.hops  # 002 eq. 3
+            node.value = gamma**node.hops  # RewardFlow eq. 3
 
 
 def _exits(
@@ -336,7 +336,7 @@ def _pool(
     exits: Mapping[tuple[int, str], set[int]],
     gamma: float,
 ) -> None:
-    """Gives every cluster the mean value of its members (002 App. C.4).
+    """Gives every cluster the mean value of its members (RewardFlow App. C.4).
 
     A member that is a success has value 1. Any other has gamma ** (1 + hops), with the
     fewest hops among the nodes that its own transitions lead to; 0 where none of them

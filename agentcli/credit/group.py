@@ -165,9 +165,9 @@ def outcome_scale(
         A_it = (x_it - mean) / (std + 1e-6)
 
     So the weighted sum of all A_it is 0 even without a success. Without invalid steps,
-    over = trajectories is exactly GRPO (002 eq. 8). A merged step gets the mean of its
-    leaves' A_it. A single trajectory gets 0. With `penalty: outside`, p is 0 here and
-    Survey.credit subtracts the penalty from the advantage.
+    over = trajectories is exactly GRPO (RewardFlow eq. 8). A merged step gets the mean
+    of its leaves' A_it. A single trajectory gets 0. With `penalty: outside`, p is 0
+    here and Survey.credit subtracts the penalty from the advantage.
     """
     form = form_of(switches)
     if form.form == "release":

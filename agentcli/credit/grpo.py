@@ -1,4 +1,4 @@
-"""grpo: every step gets its trajectory's normalised outcome (002 eq. 8).
+"""grpo: every step gets its trajectory's normalised outcome (DeepSeekMath 4.1.2).
 
     A_i = (R_i - mean R) / (std R + 1e-6)        over the leaves of the tree
 
@@ -58,7 +58,7 @@ def scaled_credit(
             "penalty": penalty,
             "baseline": baseline,
         }
-        return scale(reward - penalty), parts  # 002 eq. 8
+        return scale(reward - penalty), parts  # RewardFlow eq. 8
 
     return survey.credit(method, survey.rows(form_of(settings).prefix), advantage)
 

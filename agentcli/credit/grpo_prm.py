@@ -3,11 +3,11 @@
     A = alpha_traj * A_traj + alpha_action * A_action
     A_action = (score - p [invalid] - mean) / F over all steps from the same state
 
-This is the baseline "GRPO + PRM" of 002 (App. C.2): "state-wise GRPO" with a model that
-scores every action. It is rewardflow with the model's score (Step.score) in place of
-the gain r (002 eq. 5-9). A_traj is grpo's advantage. p is the penalty of an invalid
-step. F is std + 1e-6, or 1 where `scale` is none. The only step taken from a state gets
-A_action 0.
+This is the baseline "GRPO + PRM" of RewardFlow (App. C.2): "state-wise GRPO" with a
+model that scores every action. It is rewardflow with the model's score (Step.score) in
+place of the gain r (RewardFlow eq. 5-9). A_traj is grpo's advantage. p is the penalty
+of an invalid step. F is std + 1e-6, or 1 where `scale` is none. The only step taken
+from a state gets A_action 0.
 """
 
 from typing import Literal
@@ -35,7 +35,7 @@ WITHOUT = {
     "distance": "it knows no graph",
     "pruning": "it groups every step by its state",
 }
-PAPER = "002 App. C.2, eq. "
+PAPER = "RewardFlow App. C.2, eq. "
 EQUATIONS = (
     *outcome_among_leaves("outcome"),
     Equation("trajectory", "alpha_traj * outcome", "its part of the advantage"),
@@ -56,10 +56,10 @@ class GrpoPrmSettings(StateSwitches, kw_only=True):
     """Settings of grpo-prm: the weights of outcome and score."""
 
     alpha_action: float = 1.0
-    """Weight of A_action, the compared score; 002 gives no value."""
+    """Weight of A_action, the compared score; RewardFlow gives no value."""
     alpha_traj: float = 1.0
-    """Weight of A_traj, the compared outcome; 002 gives no value. 0: only the scores
-    count.
+    """Weight of A_traj, the compared outcome; RewardFlow gives no value. 0: only the
+    scores count.
     """
     scale: Literal["std", "none"] | None = None
     """Divisor F of A_action: std plus 1e-6, or none. Unset: as in `normalise`."""

@@ -1,4 +1,4 @@
-"""rare-tool: rewards a step by the verdict of a judge (001 section 3.3).
+"""rare-tool: rewards a step by the verdict of a judge (SPaRK, here Rare-tool, section 3.3).
 
     R_t = rho (best - chosen) + (1 - rho) process_ok
 
@@ -33,10 +33,12 @@ EQUATIONS = (
     Equation("chosen", None, "its score of the action that was run, likewise"),
     Equation("process_ok", None, "1 where the judge found the step reasonable"),
     Equation(
-        "exploration", "rho * (best - chosen)", "how much was given up", "001 3.3"
+        "exploration", "rho * (best - chosen)", "how much was given up", "Rare-tool 3.3"
     ),
     Equation("soundness", "sign * (1 - rho) * process_ok", "whether it made sense"),
-    Equation("return_", "exploration + soundness", "reward of the step", "001 3.3"),
+    Equation(
+        "return_", "exploration + soundness", "reward of the step", "Rare-tool 3.3"
+    ),
     Equation(ADVANTAGE, "return_", "the reward; a critic's value is taken in training"),
 )
 
@@ -45,19 +47,19 @@ class RareToolSettings(Section, kw_only=True):
     """Settings of rare-tool: the weights of the reward, and steps to leave out."""
 
     rho: Share = 0.5
-    """Weight of exploration (best - chosen) against soundness (process_ok); 001 gives
-    no value.
+    """Weight of exploration (best - chosen) against soundness (process_ok); Rare-tool
+    gives no value.
     """
     score_scale: Positive = 10.0
-    """Scores, from 0 to 10, are divided by this. 1: 001's equation as it is printed."""
+    """Scores, from 0 to 10, are divided by this. 1: Rare-tool's equation as it is printed."""
     process_sign: Literal["plus", "minus"] = "plus"
-    """Sign of process_ok. plus: it is rewarded, as 001 says in words. minus: it is
-    punished, as 001's equation is printed.
+    """Sign of process_ok. plus: it is rewarded, as Rare-tool says in words. minus: it
+    is punished, as Rare-tool's equation is printed.
     """
     drop_unsound: bool = False
-    """Leave out steps that the judge found unreasonable (001 section 4.1)."""
+    """Leave out steps that the judge found unreasonable (Rare-tool section 4.1)."""
     drop_wrong: bool = False
-    """Leave out steps that led to no success (001 section 4.1)."""
+    """Leave out steps that led to no success (Rare-tool section 4.1)."""
 
 
 def assign(tree: Tree, settings: RareToolSettings) -> Credit:

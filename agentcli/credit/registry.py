@@ -40,8 +40,8 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about a method that are known before it is imported."""
 
     aggregate: Aggregate = "step"
-    """How the loss in the method's paper weights tokens (train.aggregate). step: 002
-    eq. 11. token: 003 eq. 2, the mean over all trained tokens.
+    """How the loss in the method's paper weights tokens (train.aggregate). step:
+    RewardFlow eq. 11. token: CARL eq. 2, the mean over all trained tokens.
     """
     needs_values: bool = False
     """Whether every step must have a critic's value (Step.value)."""

@@ -35,7 +35,7 @@ class Repeats(NamedTuple):
     """M_width: the same transition in other copies, as counted by the form."""
     within: int
     """C_width: actions of this step that repeat another action of this step."""
-    refused: int
+    inadmissible: int
     """The number of inadmissible moves."""
 
 
@@ -139,7 +139,7 @@ class Form(ABC):
             transitions=[history.transitions(*act) for act in acts],
             widths=[self.width(act, acts, history) for act in acts],
             within=self.within(step, acts),
-            refused=validities.count(Validity.INADMISSIBLE),
+            inadmissible=validities.count(Validity.INADMISSIBLE),
         )
 
 

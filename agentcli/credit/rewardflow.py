@@ -1,6 +1,6 @@
 """rewardflow: how much closer to success a step led than others from its state.
 
-002 sections 3-4:
+RewardFlow sections 3-4:
 
 1. Build the state graph of the tree (graph.py) and give every state R(s) = gamma **
    hops to the nearest success (eq. 3).
@@ -49,7 +49,7 @@ EQUATIONS = (
         "value",
         "gamma ** hops",
         "value of the state it leaves",
-        "002 eq. 3",
+        "RewardFlow eq. 3",
     ),
     Equation(
         "next_hops", None, "from the state it leads to to a success (credit.distance)"
@@ -58,19 +58,19 @@ EQUATIONS = (
         "next_value",
         "gamma ** next_hops",
         "value of the state it leads to",
-        "002 eq. 3",
+        "RewardFlow eq. 3",
     ),
     Equation(
         "gain",
         "discount * next_value - value",
         "what the step gains",
-        "002 eq. 4",
+        "RewardFlow eq. 4",
     ),
     Equation(
         "closer",
         "gain - penalty - no_op_penalty * idle",
         "how the gain, less penalties, compares in its state",
-        "002 eq. 5-7",
+        "RewardFlow eq. 5-7",
         among="state",
     ),
     Equation("action", "alpha_action * closer", "its part of the advantage"),
@@ -79,13 +79,13 @@ EQUATIONS = (
         ADVANTAGE,
         "action + trajectory",
         "both parts",
-        "002 eq. 9",
+        "RewardFlow eq. 9",
     ),
 )
 
 
 class RewardFlowSettings(StateSwitches, kw_only=True):
-    """Settings of rewardflow, with the defaults of 002 Table 8."""
+    """Settings of rewardflow, with the defaults of RewardFlow Table 8."""
 
     gamma: float = 0.9
     """Factor on a state's value per hop away from success, in (0, 1]."""
@@ -189,7 +189,7 @@ def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
             "value": moves.values[step],
             "next_value": moves.next_values[step],
         }
-        return action + trajectory, parts  # 002 eq. 9
+        return action + trajectory, parts  # RewardFlow eq. 9
 
     rows = survey.rows(settings.prefix)
     return survey.credit("rewardflow", rows, advantage, moves.size)
@@ -249,7 +249,7 @@ def _moves(
 
 @once
 def _gains(moves: Moves, settings: RewardFlowSettings) -> list[float]:
-    """The gain r of every step (002 eq. 4)."""
+    """The gain r of every step (RewardFlow eq. 4)."""
     discount = _discount(settings)
     states = zip(moves.values, moves.next_values, strict=True)
     return [discount * after - before for before, after in states]
@@ -262,7 +262,7 @@ def _grouping(
     survey: Survey,
     settings: RewardFlowSettings,
 ) -> Grouping | None:
-    """Group(s): the steps by state, scored by r less their penalties (002 eq. 5).
+    """Group(s): the steps by state, scored by r less their penalties (RewardFlow eq. 5).
 
     None without a success: all states then have the same value.
     """

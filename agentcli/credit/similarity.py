@@ -1,4 +1,4 @@
-"""Decides which states are the same: equal keys, or clusters (002 App. B.1, C.4).
+"""Decides which states are the same: equal keys, or clusters (RewardFlow App. B.1, C.4).
 
 exact       equal keys.
 difflib     keys whose longest matching blocks cover a share of at least THRESHOLD

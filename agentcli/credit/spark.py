@@ -1,10 +1,10 @@
-"""spark: grpo over the leaves of a branching tree (000 section 2.2, stage 4).
+"""spark: grpo over the leaves of a branching tree (SPARK section 2.2, stage 4).
 
 The completed leaves of one task, M <= |G| <= N, are one group. Their binary terminal
 reward goes to every step above them, and a shared prefix is one row. That is grpo on a
-tree; only the defaults differ: SPARK rewards success with 10 (000 B.4). `form: release`
-is the authors' batch, with one row per leaf and step, so prefixes are repeated; with
-`prefix: merge` as well, it is their env_unique.
+tree; only the defaults differ: SPARK rewards success with 10 (SPARK B.4). `form:
+release` is the authors' batch, with one row per leaf and step, so prefixes are
+repeated; with `prefix: merge` as well, it is their env_unique.
 """
 
 from agentcli.credit.grpo import evidence, group_credit
@@ -14,7 +14,9 @@ from agentcli.records.types import Credit, Tree
 
 __all__ = ["EQUATIONS", "SparkSettings", "assign", "evidence"]
 
-EQUATIONS = outcome_among_leaves(source="000 section 2.2, stage 4 (grpo: 002 eq. 8)")
+EQUATIONS = outcome_among_leaves(
+    source="SPARK section 2.2, stage 4 (grpo: RewardFlow eq. 8)"
+)
 
 
 class SparkSettings(GroupSwitches, kw_only=True):

@@ -1,10 +1,10 @@
 """Which text identifies a step's state for credit: the setting `credit.state`.
 
-paper        f(s) of 002 B.1: what the agent sees, plus what it cannot see but must know
+paper        f(s) of RewardFlow B.1: what the agent sees, plus what it cannot see but must know
              (Step.canonical). Where a world records none, the exact key is used.
 exact        the true state (Step.state). States that look alike but differ anywhere in
              the world are different.
-observation  the text as the agent read it (002 Table 5, "w/o state normalization").
+observation  the text as the agent read it (RewardFlow Table 5, "w/o state normalization").
 
 A step has two states: the one before it and the one after it.
 """

@@ -65,8 +65,8 @@ class CreditStatistics:
         rows: the share of masked ones. Over trees: those without a success, and those
         whose outcome rewards are all equal. `equal_outcomes` has, within the latter,
         the assigned rows, the nonzero ones, and their share of the sum of |advantage|.
-        `graphs` has the sizes of the state graphs (002 Table 9), for methods that build
-        them.
+        `graphs` has the sizes of the state graphs (RewardFlow Table 9), for methods
+        that build them.
         """
         assigned = self._assigned
         spread = None
@@ -155,7 +155,7 @@ class CreditStatistics:
 
 
 def graph_sizes(sizes: Sequence[GraphSize]) -> dict[str, float]:
-    """Mean and maximum of nodes and edges (002 Table 9); {} without graphs."""
+    """Mean and maximum of nodes and edges (RewardFlow Table 9); {} without graphs."""
     if not sizes:
         return {}
     nodes = [size.nodes for size in sizes]

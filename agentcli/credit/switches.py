@@ -106,13 +106,13 @@ class StateSwitches(GroupSwitches, kw_only=True):
     """Switches of methods that also compare the steps taken from the same state."""
 
     state: StateForm = "paper"
-    """What identifies a state: f(s) of 002 B.1 (paper), the true state (exact), or the
-    text that the agent read (observation).
+    """What identifies a state: f(s) of RewardFlow B.1 (paper), the true state (exact),
+    or the text that the agent read (observation).
     """
     similarity: str = "exact"
     """Which states count as the same. exact: those with equal texts, as chosen by
     `state`. difflib:THRESHOLD or embedding:THRESHOLD: clusters of similar texts, with
-    THRESHOLD in (0, 1] (similarity.py; 002 App. B.1, C.4).
+    THRESHOLD in (0, 1] (similarity.py; RewardFlow App. B.1, C.4).
     """
     embedding_model: str | None = None
     """Directory of the sentence-embedding model for similarity embedding:THRESHOLD."""

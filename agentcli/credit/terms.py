@@ -21,7 +21,7 @@ from agentcli.credit.survey import Survey, score_sums
 from agentcli.credit.switches import GroupSwitches, NormalisedSwitches, Switches
 from agentcli.records.types import Outcome, Tree
 
-GRPO = "002 eq. 8"
+GRPO = "DeepSeekMath section 4.1.2, RewardFlow eq. 8"
 """The source of the outcome normalised over the group."""
 EARNED = Equation("earned", None, "of its leaves that succeeded")
 LEAVES = Equation(

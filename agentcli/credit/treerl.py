@@ -1,4 +1,4 @@
-"""treerl: compares a state with the root and with its parent (003 eq. 26-27).
+"""treerl: compares a state with the root and with its parent (CARL eq. 26-27).
 
 TreeRL values a state by the leaves below it:
 
@@ -8,7 +8,7 @@ TreeRL values a state by the leaves below it:
 The penalty p of an invalid step lowers its own score to V(s) - p. The baselines include
 the penalties as well: V(root) becomes the group's mean in group.outcome_scale, and
 V(parent) the mean of the siblings' scores, weighted by |L|. Without invalid steps this
-is eq. 27. Values are means over leaves, so uneven forking biases them (003 App. A.1);
+is eq. 27. Values are means over leaves, so uneven forking biases them (CARL App. A.1);
 carl's values are unbiased.
 """
 
@@ -39,20 +39,20 @@ EQUATIONS = (
         "global_",
         "value - penalty",
         "against the mean over all leaves",
-        "003 eq. 26-27",
+        "CARL eq. 26-27",
         among="leaves",
     ),
     Equation(
         "local",
         "value - penalty - mean_parent",
         "against the mean over its parent's leaves",
-        "003 eq. 26-27",
+        "CARL eq. 26-27",
     ),
     Equation(
         ADVANTAGE,
         "(global_ + local) * leaves ** -0.5",
         "weighed by how many leaves share it",
-        "003 eq. 27",
+        "CARL eq. 27",
     ),
 )
 
@@ -93,7 +93,7 @@ def assign(tree: Tree, settings: TreerlSettings) -> Credit:
             "local": above_parent,
             "leaves": float(leaves),
         }
-        return (above_root + above_parent) * leaves**-0.5, parts  # 003 eq. 27
+        return (above_root + above_parent) * leaves**-0.5, parts  # CARL eq. 27
 
     return survey.credit("treerl", enumerate(survey.parents), advantage)
 

@@ -1,6 +1,6 @@
 """treerpo: grpo among siblings, with each child scored by its expected reward.
 
-TreeRPO as in 003 App. C.5:
+TreeRPO as in CARL App. C.5:
 
     E[R(u)] = mean over the children's E[R]
     A(u -> v) = (E[R(v)] - mean) / (std + 1e-6)        over the children of u
@@ -30,7 +30,7 @@ EQUATIONS = (
         ADVANTAGE,
         "expected - penalty",
         "how its expected reward compares among its siblings",
-        "003 App. C.5",
+        "CARL App. C.5",
         among="siblings",
     ),
 )

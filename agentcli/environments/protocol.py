@@ -71,16 +71,17 @@ class Observation(msgspec.Struct, kw_only=True, frozen=True):
     Used for replay, forks and detecting repetition.
     """
     canonical: str | None = None
-    """The papers' state f(s) (002 B.1), used for credit: what the agent sees, plus
-    what it cannot see but must know (what it holds, what was done to things). States
-    that look the same are merged on purpose. None: credit uses `state`.
+    """The papers' state f(s) (RewardFlow B.1), used for credit: what the agent sees,
+    plus what it cannot see but must know (what it holds, what was done to things).
+    States that look the same are merged on purpose. None: credit uses `state`.
     """
     accepted: bool = True
     """Whether the engine accepted the action that led here. False: the action was not
     possible, and nothing happened.
     """
     looked: bool = False
-    """The action that led here only looked: it changed nothing that matters (002 C.1).
+    """The action that led here only looked: it changed nothing that matters (RewardFlow
+    C.1).
     """
     reward: Reward = 0.0
     end: Literal["success", "failure", "truncated"] | None = None
@@ -213,7 +214,7 @@ class Closable(Protocol):
 
 
 class Verdict(msgspec.Struct, kw_only=True, frozen=True):
-    """How good every action would be with a given argument (001 section 4.1)."""
+    """How good every action would be with a given argument (Rare-tool section 4.1)."""
 
     scores: dict[str, float]
     """Action -> score from 0 to 10, for every tool of the Toolbox and `cot`."""

@@ -1,4 +1,4 @@
-"""How often each tool is called, step by step (001 Figures 4 and 5).
+"""How often each tool is called, step by step (Rare-tool Figures 4 and 5).
 
 Errored trajectories are left out. A step shared by several trajectories counts once for
 each of them, since the distribution at step t is over trajectories.

@@ -160,7 +160,7 @@ def hides_moves(rows: Sequence[Episode]) -> bool:
 def over_benchmarks(gains: Mapping[str, Sequence[float]]) -> dict[str, SignedRankTest]:
     """Exact Wilcoxon signed-rank test of every name's gains over the first run.
 
-    gains: differences of success rates, one per benchmark (000 appendix C.6).
+    gains: differences of success rates, one per benchmark (SPARK appendix C.6).
     """
     tests = {}
     for name, differences in gains.items():

@@ -2,7 +2,7 @@
 
 A response that acts in several copies of the environment is one step of as many moves.
 A step in one environment is one move, in copy 1, as in credit.dpepo. A move may be
-repetitive or inadmissible; a response may be malformed or tagged.
+repeated or inadmissible; a response may be malformed or tagged.
 """
 
 from collections.abc import Iterable, Iterator
@@ -52,7 +52,7 @@ def score_of(trajectory: Iterable[Step]) -> float:
 
 
 def repetitions(trajectory: Iterable[Step]) -> int:
-    """The moves that repeat an action from the same true state and copy (000 Table 6).
+    """The moves that repeat an action from the same true state and copy (SPARK Table 6).
 
     The last text is not part of a state, so trying an action again that had no effect
     counts as a repetition. A malformed move has no action to repeat.

@@ -21,8 +21,7 @@ class LoopMetrics(Record, kw_only=True):
     figures: dict[str, float]
     """rollout/NAME and rollout/NAME/KIND of the trees. eval/... of the updated policy,
     where the loop evaluated it. NAME is success, score (mean reward), length (steps),
-    tokens, repeated (share of moves) or unusable (share of responses without a readable
-    action).
+    tokens, repeated (share of moves) or malformed (share of responses).
     """
 
 
@@ -41,6 +40,6 @@ def _named(results: Results, prefix: str, suffix: str) -> dict[str, float]:
         "length": results.steps,
         "tokens": results.tokens,
         "repeated": results.repetitive,
-        "unusable": results.malformed,
+        "malformed": results.malformed,
     }
     return {f"{prefix}/{name}{suffix}": value for name, value in values.items()}

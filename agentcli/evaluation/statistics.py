@@ -65,7 +65,7 @@ def clustered_bootstrap(groups: Sequence[Sequence[float]]) -> Interval:
 def pass_at_k(n: int, c: int, k: int) -> float:
     """Unbiased probability that one of k draws from n samples, c correct, is correct.
 
-    1 - C(n-c, k) / C(n, k) (Chen et al. 2021; 000 appendix C.2). Raises ValueError
+    1 - C(n-c, k) / C(n, k) (Chen et al. 2021; SPARK appendix C.2). Raises ValueError
     unless 0 <= c <= n and 1 <= k <= n.
     """
     if not (0 <= c <= n and 1 <= k <= n):
@@ -120,7 +120,7 @@ def paired_bootstrap(
 
 
 def wilcoxon_exact(differences: Sequence[float]) -> float:
-    """Two-sided exact Wilcoxon signed-rank test (000 appendix C.6).
+    """Two-sided exact Wilcoxon signed-rank test (SPARK appendix C.6).
 
     The p-value of the rank sum under random signs. Differences of 0 are left out
     (Wilcoxon 1945), ties share their mean rank; differences that are equal to 9

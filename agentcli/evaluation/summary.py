@@ -70,7 +70,7 @@ def by_kind(rows: Iterable[Episode]) -> dict[str, list[Episode]]:
 
 
 def pass_at_k_summary(episodes: Iterable[Episode], k: int) -> dict[str, Rate]:
-    """pass@k for 1, 2, 4, ... and k, as means over tasks (000 appendix C.2, Table 13).
+    """pass@k for 1, 2, 4, ... and k, as means over tasks (SPARK appendix C.2, Table 13).
 
     The intervals are bootstraps over tasks. Raises ValueError when a task has fewer
     than k samples.

@@ -1,9 +1,9 @@
-"""A model judges whether an answer is equivalent to the known one (003 App. C.4).
+"""A model judges whether an answer is equivalent to the known one (CARL App. C.4).
 
 Exact match and F1 compare only words. With `rollout.answer_judge`, a model is asked as
 soon as an episode ends with an answer, in rollouts and in evaluations. Its verdict
 becomes the outcome, and the world's reward is kept. So one evaluation gives both
-metrics of 003: F1 as the score, and LLM-as-Judge as the success.
+metrics of CARL: F1 as the score, and LLM-as-Judge as the success.
 
 The model is asked here and not by the world, whose engines are processes without access
 to policies. Its tokens are charged like those of every further model. If it fails or
@@ -50,7 +50,7 @@ The output should in the following json format:
  "judgement": "Correct" or "Incorrect"
 }}
 ```{problem}"""
-"""003 Figure 6."""
+"""CARL Figure 6."""
 
 
 class Judgement(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,6 +1,6 @@
-"""ARPO: samples more responses where a response is surprising (003 App. C.5).
+"""ARPO: samples more responses where a response is surprising (CARL App. C.5).
 
-This is ARPO as 003 describes and compares it. `roots` trajectories start from the
+This is ARPO as CARL describes and compares it. `roots` trajectories start from the
 initial state. H_t is the entropy of the response to the result of tool call t. Where
 P = alpha + beta * (H_t - H_initial) > tau (eq. 28), the state in which this response
 was sampled gets Z = B - 1 more responses, as long as the budget of N leaves lasts. Only

@@ -1,4 +1,4 @@
-"""CARL: fork the state with the lowest action density (003 section 5, Algorithm 1).
+"""CARL: fork the state with the lowest action density (section 5, Algorithm 1).
 
 N0 trajectories start from the initial state. Every state in which an action was sampled
 is a candidate: n(s) is the number of its children, H(s) the mean of their
@@ -34,7 +34,7 @@ class CarlRollout(RootedRollout, kw_only=True):
 
     criterion: Literal["entropy", "random"] = "entropy"
     """Which state is forked. entropy: the one with the most entropy per action sampled
-    there. random: one drawn at random (003 Table 4).
+    there. random: one drawn at random (CARL Table 4).
     """
 
 

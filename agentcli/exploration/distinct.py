@@ -8,9 +8,9 @@ actions of those siblings and q = pi(S). The response that is kept is distribute
     P(y) = pi(y) q^N                    if it is in S: every draw was a repetition
 
 The stored log-probabilities, which the trainer uses as the old ones, are those of pi
-for the response that was kept: the ratio of 002 eq. 10 compares policies, and P is not
-a policy. The siblings of a node are then not independent draws from pi, so their mean
-outcome is not an unbiased estimate of the state's value.
+for the response that was kept: the ratio of RewardFlow eq. 10 compares policies, and P
+is not a policy. The siblings of a node are then not independent draws from pi, so their
+mean outcome is not an unbiased estimate of the state's value.
 
 All first draws are made at once. After that, a child waits only for the siblings before
 it. So a seed gives the same tree at any concurrency.

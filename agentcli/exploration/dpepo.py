@@ -1,4 +1,4 @@
-"""DPEPO: every response acts in up to K copies of the environment (004 section 3.1).
+"""DPEPO: every response acts in up to K copies of the environment (section 3.1).
 
 N trajectories of one task form the group (Algorithm 1, rollout stage). In each step of
 a trajectory the policy selects copies E'_t and an action for each of them. All actions
@@ -23,13 +23,13 @@ class DpepoRollout(RolloutSettings, kw_only=True):
     numbered: ClassVar[bool] = True
 
     copies: Count = 4
-    """K: the number of copies of the environment that a response may act in. 004 trains
-    with 4; the scripts of its release evaluate with 5.
+    """K: the number of copies of the environment that a response may act in. DPEPO
+    trains with 4; the scripts of its release evaluate with 5.
     """
     beyond: Literal["malformed", "failure"] = "malformed"
     """What happens when a response names a copy above K. malformed: nothing is done.
-    failure: the task fails, and the full prompt warns of this (004 5.3, its
-    exploration-limiting prompt). 004 fails such trials where it varies K (Figure 4).
+    failure: the task fails, and the full prompt warns of this (DPEPO 5.3, its
+    exploration-limiting prompt). DPEPO fails such trials where it varies K (Figure 4).
     """
 
     @property

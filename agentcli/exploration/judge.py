@@ -1,4 +1,4 @@
-"""A judge is a model that scores the actions an agent could take (001 section 4.1).
+"""A judge is a model that scores the actions an agent could take (Rare-tool section 4.1).
 
 It sees the question, the steps so far, the thought and the query. It answers with one
 JSON object: a score from 0 to 10 for every tool and for chain of thought, and whether

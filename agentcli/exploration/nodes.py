@@ -57,7 +57,7 @@ class Node:
 
     @property
     def explores(self) -> bool:
-        """Whether the step that led here reasoned in <explore> (000 eq. 5)."""
+        """Whether the step that led here reasoned in <explore> (SPARK eq. 5)."""
         return self.step is not None and self.step.tag == "explore"
 
     @property
@@ -172,7 +172,7 @@ def outcome_of(
         return Outcome.FAILURE
     if response.answer.beyond and moment.limited:
         return Outcome.FAILURE
-    # If any copy succeeds, the trajectory succeeds (004 eq. 2).
+    # If any copy succeeds, the trajectory succeeds (DPEPO eq. 2).
     if any(state.observation.end == "success" for state in states.values()):
         return Outcome.SUCCESS
     # No copy is left to act in.
@@ -223,7 +223,7 @@ def as_step(
         next_observation="" if silent else after.moment.text,
         next_pictures=_names([] if silent else shown_in(states)),
         looked=not numbered and any(move.looked for move in moves),
-        # The best copy's: if any copy succeeds, the trajectory does (004 eq. 2).
+        # The best copy's: if any copy succeeds, the trajectory does (DPEPO eq. 2).
         reward=max((move.reward for move in moves), default=0.0),
         outcome=outcome,
         error=response.error,

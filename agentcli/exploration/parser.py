@@ -2,7 +2,7 @@
 
 The papers' models think aloud and sometimes forget a tag. Here, in any world, the parser
 is asked about every response that the dialect cannot read, and its reply is read by the
-same rules. In 001 section 3.1 a small model extracts the letter of every answer.
+same rules. In Rare-tool section 3.1 a small model extracts the letter of every answer.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""rare-tool: runs the rarest tool that a judge finds viable (001 section 4.1).
+"""rare-tool: runs the rarest tool that a judge finds viable (Rare-tool section 4.1).
 
 At each of K steps a generator thinks and gives a query for a tool. A judge scores nine
 actions (eight tools and chain of thought) from 0 to 10. The rule `select` chooses one
@@ -42,8 +42,9 @@ class RareToolRollout(RolloutSettings, kw_only=True):
     every tool and knows the answer.
     """
     select: Rule = "rarity"
-    """Which action is run. rarity: the lowest score among the viable tools (001). greedy:
-    the highest score (001's PPO without diversity). random: any viable tool.
+    """Which action is run. rarity: the lowest score among the viable tools (Rare-tool).
+    greedy: the highest score (Rare-tool's PPO without diversity). random: any viable
+    tool.
     """
     threshold: Annotated[float, Meta(ge=LEAST, le=MOST)] = 6.0
     """The lowest score at which a tool is viable."""

@@ -1,4 +1,4 @@
-"""SPARK: M roots that branch where the policy says <explore> (000 section 2.2).
+"""SPARK: M roots that branch where the policy says <explore> (section 2.2).
 
 The frontier of Algorithm 1 has every unfinished trajectory, in a fixed order. In each
 round all of them act. Then, in that order, each new state is given its number of
@@ -6,7 +6,7 @@ continuations: b_eff = min(B, N - N_current + 1) after an <explore> step (eq. 5-
 one. N_current counts every leaf, finished or not, so the tree never has more than N.
 Once it has N, trajectories no longer wait for each other. `--branch fixed:P` replaces
 the trigger by a coin (Table 4's ablation). `--branch entropy` branches after steps that
-were more surprising than the trajectory's first (not in 000).
+were more surprising than the trajectory's first (not in SPARK).
 """
 
 import asyncio
@@ -35,8 +35,8 @@ class SparkRollout(BranchingRollout, kw_only=True):
 
     branch: str = "explore"
     """Where to branch. explore: where the policy says <explore>. fixed:P: with
-    probability P after any step. entropy: after a step whose entropy rose (eq. 28 of
-    003); arpo forks the state before it.
+    probability P after any step. entropy: after a step whose entropy rose (CARL
+    eq. 28); arpo forks the state before it.
     """
     entropy: EntropySettings = msgspec.field(default_factory=EntropySettings)
 

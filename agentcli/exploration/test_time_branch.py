@@ -1,4 +1,4 @@
-"""Test-time branching: sample several times after <explore> and vote (000 App. C.5).
+"""Test-time branching: sample several times after <explore> and vote (SPARK App. C.5).
 
 The result is one trajectory for each one asked for. Whatever else was sampled is
 charged to the ledger and left out of the tree.

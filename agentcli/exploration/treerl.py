@@ -1,6 +1,6 @@
-"""treerl and treerpo: fork random nodes until there are N leaves (003 App. C.5).
+"""treerl and treerpo: fork random nodes until there are N leaves (CARL App. C.5).
 
-Both papers grow full trees, exponential in depth. For agents, 003 forks "a limited
+Both papers grow full trees, exponential in depth. For agents, CARL forks "a limited
 number of nodes" at random instead, in both methods. That is CARL's growth with states
 drawn at random; the two methods differ only in their credit.
 """

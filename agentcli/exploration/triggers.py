@@ -20,7 +20,7 @@ Trigger = Callable[[Node], bool]
 
 
 class EntropySettings(Section, kw_only=True):
-    """Branch after a step where base + weight * dH > threshold (003 eq. 28).
+    """Branch after a step where base + weight * dH > threshold (CARL eq. 28).
 
     dH is H minus the H of the trajectory's first step, in nats per token and not
     normalised by the vocabulary size.
@@ -37,7 +37,7 @@ class EntropySettings(Section, kw_only=True):
 def surprise(step: Step, instead: str) -> float:
     """-log pi(Y | s) / |Y| of the sampled response, in nats per token.
 
-    It is a one-sample estimate of the action entropy (003 eq. 7-8). Raises UsageError,
+    It is a one-sample estimate of the action entropy (CARL eq. 7-8). Raises UsageError,
     which says what to use `instead`, if the policy gives no log-probabilities, those of
     another distribution than it samples from, or samples greedily.
     """
@@ -72,7 +72,7 @@ def trigger(branch: str, entropy: EntropySettings, actor: Actor) -> Trigger:
         return coin(probability, actor)
     if branch == "entropy":
         return rising_entropy(entropy, "--branch explore")
-    return lambda node: node.explores  # eq. 5 of 000
+    return lambda node: node.explores  # SPARK eq. 5
 
 
 def probability_of(branch: str) -> float | None:
@@ -97,7 +97,7 @@ def probability_of(branch: str) -> float | None:
 
 
 def coin(probability: float, actor: Actor) -> Trigger:
-    """Branches with a fixed probability (000 Table 4)."""
+    """Branches with a fixed probability (SPARK Table 4)."""
 
     def throw(node: Node) -> bool:
         # Seeded by the state, so that the order of states does not matter.
@@ -117,7 +117,7 @@ def rising_entropy(settings: EntropySettings, instead: str) -> Trigger:
         entropy = surprise(node.step, instead)
         # Parents come first, so the first entropy is that of the first step.
         first = first_entropies.setdefault(node.lineage[0], entropy)
-        score = settings.base + settings.weight * (entropy - first)  # 003 eq. 28
+        score = settings.base + settings.weight * (entropy - first)  # CARL eq. 28
         return score > settings.threshold
 
     return rises

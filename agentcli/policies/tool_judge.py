@@ -1,7 +1,8 @@
 """A judge without a model: the engine runs every tool and scores the results.
 
-It answers the question of `rollout --method rare-tool` as a judge model would (001
-section 4.1): JSON with a score for each tool and for `cot`, and with `process_ok`.
+It answers the question of `rollout --method rare-tool` as a judge model would
+(Rare-tool section 4.1): JSON with a score for each tool and for `cot`, and with
+`process_ok`.
 """
 
 import msgspec

@@ -1,4 +1,4 @@
-"""The dialect that asks a teacher about one step of a given trajectory (000 App. B.4).
+"""The dialect that asks a teacher about one step of a given trajectory (SPARK App. B.4).
 
 SPARK's teacher reviews (observation, action) sequences and "synthesizes missing
 reasoning traces, selectively inserting <explore> tags at steps where epistemic

@@ -1,4 +1,4 @@
-"""The papers' prompt (000 Fig. 8), reworded, for models that can follow it."""
+"""The papers' prompt (SPARK Fig. 8), reworded, for models that can follow it."""
 
 from agentcli.environments.protocol import Context, Guiding, World
 from agentcli.prompts.protocol import Message, Moment

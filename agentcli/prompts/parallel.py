@@ -1,4 +1,4 @@
-"""Responses that act in several copies of one environment at once (DPEPO, 004 App. C).
+"""Responses that act in several copies of one environment at once (DPEPO App. C).
 
 A response is one `<think>`, then one `<parallel>` with an action for each copy that
 should act: `<env_i>` is copy i. The tags are the paper's.

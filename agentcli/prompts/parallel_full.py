@@ -1,7 +1,7 @@
 """The full prompt for several copies, reworded.
 
-As in 004, it has all earlier (action, observation) pairs of every copy, and the actions
-that are now admissible in the copies that acted last.
+As in DPEPO, it has all earlier (action, observation) pairs of every copy, and the
+actions that are now admissible in the copies that acted last.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,7 +17,7 @@ LIMIT = (
     "Stay within env_1 to env_{count}: a response that names a copy beyond these "
     "ends the task at once, as a failure."
 )
-"""The exploration-limiting prompt (004 App. C), reworded."""
+"""The exploration-limiting prompt (DPEPO App. C), reworded."""
 
 RULES = """\
 Reason first. Then act in one copy, or in several at the same time to learn more: at \

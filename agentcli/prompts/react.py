@@ -1,6 +1,7 @@
 """ReAct: thoughts and actions in turn, for models without training for this task.
 
-It has the tags and parts of 002 App. B.3, in our own words and without its step counts.
+It has the tags and parts of RewardFlow App. B.3, in our own words and without its step
+counts.
 """
 
 from agentcli.environments.protocol import Guiding

@@ -1,4 +1,4 @@
-"""A thought, then the action in a tag of its own name (002 App. B.3, 003 Table 1).
+"""A thought, then the action in a tag of its own name (RewardFlow App. B.3, CARL Table 1).
 
 A response is
 
@@ -6,8 +6,8 @@ A response is
 
 where `search` may be the name of any of the world's actions. To end the episode it is
 `<think> thought </think><answer> answer </answer>`. The action is then `search[query]`
-or `answer[answer]`. 002 has search and answer, 003 also access and read. The prompt is
-in our own words.
+or `answer[answer]`. RewardFlow has search and answer, CARL also access and read. The
+prompt is in our own words.
 """
 
 from agentcli.environments.protocol import Toolbox, World, world_as

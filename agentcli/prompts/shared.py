@@ -1,7 +1,7 @@
 """The full prompt, with the parts that stay the same first.
 
 The prompts of one tree then share a prefix, which is computed only once with a prefix
-cache, or when training packs them. 002 puts the history before the instructions.
+cache, or when training packs them. RewardFlow puts the history before the instructions.
 """
 
 from agentcli.environments.protocol import Context, Guiding

@@ -1,7 +1,7 @@
 """Responses with one reasoning tag, then one action tag.
 
 For instance `<think> why </think><action> go to fridge 1 </action>`. The same parse
-decides whether a response is valid and whether it branches (SPARK's trigger, 000
+decides whether a response is valid and whether it branches (SPARK's trigger,
 eq. 5), so the two can never disagree.
 """
 

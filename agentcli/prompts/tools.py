@@ -1,4 +1,4 @@
-"""Tool calls: a thought, then a tool with a query for it (001 section 4.1).
+"""Tool calls: a thought, then a tool with a query for it (Rare-tool section 4.1).
 
 A response is
 
@@ -6,10 +6,10 @@ A response is
     <intended_query_for_tool> query </intended_query_for_tool>
 
 or, to end the episode, `<think> thought </think><answer> LETTER </answer>`. The action
-is `NAME[query]` or `answer[LETTER]`. 001's generator gives a query without a tool. Here
-it also names the tool that it would use, so that one form serves the generator, the
-trained policy and evaluations. With `rollout --method rare-tool` a judge chooses
-instead.
+is `NAME[query]` or `answer[LETTER]`. Rare-tool's generator gives a query without a
+tool. Here it also names the tool that it would use, so that one form serves the
+generator, the trained policy and evaluations. With `rollout --method rare-tool` a judge
+chooses instead.
 """
 
 from agentcli.environments.protocol import Toolbox, World, world_as

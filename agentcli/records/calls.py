@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 COT = "cot"
-"""The action that calls no tool: the agent only reasons (001, chain of thought)."""
+"""The action that calls no tool: the agent only reasons (Rare-tool, chain of thought)."""
 ANSWER = "answer"
 """The action that ends the episode with the letter of an answer."""
 LONGEST_CALL = 4000

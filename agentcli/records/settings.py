@@ -239,7 +239,7 @@ class RolloutSettings(Section, kw_only=True):
     overlong: Literal["error", "failure"] = "error"
     """What to do with a prompt longer than policy.max_prompt_tokens. error: the leaf is
     errored, excluded from statistics and played again by --resume. failure: the task
-    has failed (004 A.4).
+    has failed (DPEPO A.4).
     """
     deadline_seconds: Positive | None = None
     """Wall-clock limit per tree. Results then depend on timing: the same seed no longer
@@ -270,12 +270,12 @@ class RolloutSettings(Section, kw_only=True):
     (Step.score, read by credit grpo-prm).
     """
     parser: AdvisorSettings | None = None
-    """A model that rewrites an unreadable response in the required form (001 section
-    3.1), in rollouts and evaluations; such steps have the note `parsed`. None: the
-    response stays malformed.
+    """A model that rewrites an unreadable response in the required form (Rare-tool
+    section 3.1), in rollouts and evaluations; such steps have the note `parsed`. None:
+    the response stays malformed.
     """
     answer_judge: AdvisorSettings | None = None
-    """A model that judges whether an answer is right (003 App. C.4), in rollouts and
+    """A model that judges whether an answer is right (CARL App. C.4), in rollouts and
     evaluations. Its verdict is the outcome; the world's reward does not change. None:
     the world decides.
     """

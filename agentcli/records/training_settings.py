@@ -117,8 +117,9 @@ class TrainSettings(Section, kw_only=True):
     """
 
     objective: str = "policy-gradient"
-    """policy-gradient, ppo (with a critic), offline-ppo (001), dpo, process-reward
-    (trains a model that scores steps, a PRM), or the objective of an installed package.
+    """policy-gradient, ppo (with a critic), offline-ppo (Rare-tool), dpo,
+    process-reward (trains a model that scores steps, a PRM), or the objective of an
+    installed package.
     """
     options: dict[str, Any] = field(default_factory=dict)
     """The settings of this objective (validated by the objective)."""
@@ -126,7 +127,7 @@ class TrainSettings(Section, kw_only=True):
     """Name of the credit file (credit/<name>.jsonl). None: the only one in the run."""
     update: Literal["assigned", "critical", "all"] = "assigned"
     """Which steps are trained on. assigned: steps with an advantage. critical: only
-    those of them that have a sibling (003, equation 13). all: also only children
+    those of them that have a sibling (CARL, equation 13). all: also only children
     without an assigned advantage, with the one they inherit (eq. 16).
     """
     learning_rate: Positive = 1e-6
@@ -139,10 +140,10 @@ class TrainSettings(Section, kw_only=True):
     """Model directory of the KL reference. None: the model that training starts from.
     """
     aggregate: Aggregate | None = None
-    """How the loss is averaged. step: over tokens, then steps, then trajectories (002
-    eq. 11). token: over all trained tokens (003 eq. 2). sequence: over tokens, then
-    responses. None: the default of the credit method (credit/registry.py): token for
-    carl, arpo, treerl and treerpo, else step.
+    """How the loss is averaged. step: over tokens, then steps, then trajectories
+    (RewardFlow eq. 11). token: over all trained tokens (CARL eq. 2). sequence: over
+    tokens, then responses. None: the default of the credit method (credit/registry.py):
+    token for carl, arpo, treerl and treerpo, else step.
     """
     epochs: Count = 1
     """Passes over the rows."""

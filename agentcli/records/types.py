@@ -148,7 +148,7 @@ class Step(Record, kw_only=True):
     generated_tokens: Count | msgspec.UnsetType = msgspec.UNSET
     """Number of response tokens, if a server gave no `token_ids`; else not written."""
     temperature: Temperature = 1.0
-    """T at which the response was sampled. The behaviour policy of 002 eq. 10 is
+    """T at which the response was sampled. The behaviour policy of RewardFlow eq. 10 is
     softmax(logits / T).
     """
     logprob_temperature: Temperature = 1.0
@@ -175,8 +175,8 @@ class Step(Record, kw_only=True):
     """
     next_state: str
     canonical: str | None = None
-    """The papers' state before the action, f(s) of 002 B.1: what the agent sees, plus
-    what it must know but cannot see. None: the world has only `state`.
+    """The papers' state before the action, f(s) of RewardFlow B.1: what the agent sees,
+    plus what it must know but cannot see. None: the world has only `state`.
     """
     next_canonical: str | None = None
     next_observation: str
@@ -184,7 +184,7 @@ class Step(Record, kw_only=True):
     """The pictures returned, for all copies that acted."""
     looked: bool = False
     """Whether the action only looked, according to the world. RewardFlow's graph leaves
-    out such steps (002 B.2).
+    out such steps (RewardFlow B.2).
     """
     reward: Reward = 0.0
     """The environment's own reward for this step."""
@@ -278,7 +278,7 @@ class Tree(Record, kw_only=True):
 INHERITED = "inherited"
 """The name of the part that holds an only child's inherited advantage.
 
-If an only child has no advantage of its own, it inherits that of the step before (003
+If an only child has no advantage of its own, it inherits that of the step before (CARL
 eq. 16).
 """
 
@@ -299,7 +299,7 @@ class StepCredit(Record, kw_only=True):
 
 
 class GraphSize(Record, kw_only=True):
-    """The size of a state graph (002 Table 9).
+    """The size of a state graph (RewardFlow Table 9).
 
     An edge is an action between two states and is counted once, however often it was
     taken.

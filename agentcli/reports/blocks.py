@@ -91,6 +91,13 @@ class Blocks:
         """Takes a column of numbers out again."""
         self._numbers = [column for column in self._numbers if column.head != head]
 
+    def leave_out_constant(self, *heads: str) -> None:
+        """Takes out those of the columns that say the same in each of several rows."""
+        for column in self._numbers:
+            alike = len(self._styles) > 1 and len(set(column.cells)) == 1
+            if column.head in heads and alike:
+                self.leave_out(column.head)
+
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[Table | Text]:

@@ -153,7 +153,7 @@ def behaviour_table(label: str, runs: Mapping[str, ComparedEvaluation]) -> Block
     A task costs all its samples, votes and copies. The cost is also a multiple of what
     the first paid for the tasks that both walked.
     """
-    ratios = [f"{name} %" for name in RATIOS]
+    ratios = [f"{word} %" for word in RATIOS.values()]
     table = Blocks(
         f"evaluation {label}: episodes, and what a task cost",
         ["run"],

@@ -18,8 +18,13 @@ from agentcli.reports.blocks import Blocks
 
 SUCCESS = "success % (95 %)"
 SCORE = "score"
-RATIOS = ("repetitive", "explore", "malformed", "inadmissible")
-"""Fields of Results that are shares."""
+RATIOS = {
+    "repetitive": "repeated",
+    "explore": "explore",
+    "malformed": "malformed",
+    "inadmissible": "inadmissible",
+}
+"""Fields of Results that are shares, and the word for each."""
 
 
 def percent(share: float | None) -> str:
@@ -60,7 +65,7 @@ def results_table(title: str, whole: ResultsByKind) -> Blocks:
 
     The score, a mean of rewards, has a column where it is more than the success rate.
     """
-    ratios = [f"{name} %" for name in RATIOS]
+    ratios = [f"{word} %" for word in RATIOS.values()]
     heads = ["episodes", SUCCESS, SCORE, "steps", "tokens", *ratios]
     table = Blocks(title, ["kind"], heads)
     for kind, results in whole.kinds.items():
@@ -114,7 +119,7 @@ def credit_table(method: str, statistics: Mapping[str, Any]) -> Blocks:
     """The statistics of assign-credit.
 
     Advantages are those of assigned rows, shares are in percent. State graphs are
-    measured as in 002 Table 9.
+    measured as in RewardFlow Table 9.
     """
     trees = statistics["trees"]
     failed = statistics["groups_without_success"]

@@ -1,6 +1,6 @@
 """annotate: a teacher adds reasoning, with its tag, to existing trajectories.
 
-This is `demos --annotate` (000 App. B.4). It annotates the steps that could be
+This is `demos --annotate` (SPARK App. B.4). It annotates the steps that could be
 imitated: valid and not masked. The response becomes the tag, the teacher's sentence and
 the unchanged action; sampled tokens are removed, an empty prompt is rendered, and the
 rest stays. A step without a usable answer keeps its response and is masked, so that the
@@ -299,7 +299,7 @@ def _summary(
     trees: Path,
     wanted: int,
 ) -> tuple[dict[str, int], dict[str, Any]]:
-    """Counts of trees and steps, and the share of <explore> (000 Table 9).
+    """Counts of trees and steps, and the share of <explore> (SPARK Table 9).
 
     The share is over the annotated steps, by their position in the trajectory.
     """

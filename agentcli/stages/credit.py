@@ -119,7 +119,7 @@ def _export(
 ) -> dict[str, Any]:
     """Writes the state graph of every tree, with the advantages of its actions.
 
-    Returns the sizes of 002 Table 9.
+    Returns the sizes of RewardFlow Table 9.
     """
     from agentcli.credit.export import stem_of, write_graph
     from agentcli.credit.rewardflow import graph_of

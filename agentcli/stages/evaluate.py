@@ -92,7 +92,7 @@ def plan_pass_at_k(
 ) -> EvaluationPlan:
     """Plans `evaluation.n` episodes per task, for pass@k with k up to `evaluation.k`.
 
-    000 appendix C.2. Raises UsageError unless 1 <= k <= n.
+    SPARK appendix C.2. Raises UsageError unless 1 <= k <= n.
     """
     n = settings.evaluation.n
     k = settings.evaluation.k
@@ -109,7 +109,8 @@ def plan_test_time_branch(
 ) -> EvaluationPlan:
     """Plans `evaluation.samples` episodes per task, with a vote after every <explore>.
 
-    000 appendix C.5. Raises UsageError for a policy that answers with several actions.
+    SPARK appendix C.5. Raises UsageError for a policy that answers with several
+    actions.
     """
     if settings.rollout.numbered:
         raise UsageError(

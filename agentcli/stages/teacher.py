@@ -1,4 +1,4 @@
-"""A policy as teacher: it writes reasoning for existing steps (000 App. B.4).
+"""A policy as teacher: it writes reasoning for existing steps (SPARK App. B.4).
 
 Each step is annotated separately, from what the agent knew. A step without a usable
 answer is masked.

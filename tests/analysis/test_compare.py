@@ -99,7 +99,7 @@ def test_shares_of_responses_beside_shares_of_moves_are_told(runs: tuple[Path, P
     answer = CliRunner().invoke(build(), ["compare", "a", "b", "c", "--label", "test"])
     assert answer.exit_code == 0, answer.output
     assert answer.stderr == (
-        "older evaluations do not count their moves, so that repetitive % and inadmissible % are shares of responses there and of "
+        "older evaluations do not count their moves, so that repeated % and inadmissible % are shares of responses there and of "
         "moves beside them: b (test), c (test); evaluate again to compare these\n"
     )
     assert CliRunner().invoke(build(), ["compare", "b", "c"]).stderr == "", "both are older"

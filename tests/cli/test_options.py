@@ -166,6 +166,18 @@ def test_where_that_says_nothing_is_refused(text: str) -> None:
     refused(lambda: parse_where([text]), remedy="key=value")
 
 
+def test_the_method_comes_first_and_its_own_options_under_its_name() -> None:
+    options = [one for one in all_commands()[("run",)].every_option if not one.positional]
+    assert options[0].shown == "--method"
+    for option in options:
+        section, _, name = (option.path or "").partition(".")
+        methods = [method for method in methods_with(name) if method != VOTING] if section == "rollout" else []
+        heading = f"Only with --method {', '.join(methods)}"
+        assert (option.panel == heading) == bool(methods), option.shown
+    assert not {"vote", "depth", "vote_tokens"} & {option.name for option in options}
+    assert option_of("test-time-branch", "vote")
+
+
 def option_of(command: str, name: str) -> Option:
     """An option of a command by its name in a Call."""
     (option,) = [one for one in all_commands()[(command,)].every_option if one.name == name]
@@ -178,7 +190,7 @@ def option_of(command: str, name: str) -> Option:
         ("rollout", "leaves", "8"),
         ("rollout", "method", "chain"),
         ("rollout", "roots", "4"),
-        ("rollout", "branching", "2 or 4"),
+        ("rollout", "branching", "2"),
         ("train", "recompute_logprobs", "off"),
         ("assign-credit", "method", "grpo"),
         ("eval", "samples", "1"),

@@ -25,10 +25,16 @@ def test_without_a_run_all_below_runs_are_shown(run: Path) -> None:
     assert {source["path"] for source in index["sources"]} == {"runs/a", "runs/b"}
 
 
-def test_the_page_is_view_html_and_is_not_replaced_unasked(run: Path) -> None:
+def test_the_page_is_view_html_and_only_a_page_is_replaced_unasked(run: Path) -> None:
     assert agentcli("view", str(run), "-q").stdout == "view.html\n"
-    refused(agentcli("view", str(run), "-q"), names="view.html", remedy="--overwrite")
-    assert agentcli("view", str(run), "-q", "--overwrite").code == 0
+    first = Path("view.html").read_bytes()
+    assert agentcli("view", str(run), "--credit", "grpo", "-q").code == 0
+    assert Path("view.html").read_bytes() != first
+    Path("mine.html").write_text("<!doctype html><p>agentcli", encoding="utf-8")
+    # It is refused before the run is looked for.
+    refused(agentcli("view", "runs/none", "-o", "mine.html"), names="mine.html", remedy="--overwrite")
+    assert Path("mine.html").stat().st_size < 100
+    assert agentcli("view", str(run), "-o", "mine.html", "-q", "--overwrite").code == 0
 
 
 def test_no_path_of_this_machine_is_in_the_page(run: Path, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_a_worked_account() -> None:
     assert isinstance(last, Line)
     assert last.formula == "(reward - penalty - mean_leaves) / (std_leaves + 1e-06)"
     assert last.value == pytest.approx(1.154698539)
-    assert last.source == "002 eq. 8"
+    assert last.source == "DeepSeekMath section 4.1.2, RewardFlow eq. 8"
     assert explained.peers[0].outcome is SUCCESS
 
 
@@ -146,7 +146,7 @@ def test_values_come_from_hops() -> None:
     explained = explanation(chains([walk("abc", SUCCESS), walk("abd", FAILURE)]), {"method": "rewardflow"}, 0)
     lines = lines_of(explained)
     assert (lines["hops"].value, lines["next_hops"].value) == (2, 1)
-    assert (lines["value"].formula, lines["value"].source) == ("gamma ** hops", "002 eq. 3")
+    assert (lines["value"].formula, lines["value"].source) == ("gamma ** hops", "RewardFlow eq. 3")
     assert lines["gain"].value == pytest.approx(0.09)
 
 
@@ -175,10 +175,10 @@ def test_zeros_and_masks_have_a_reason() -> None:
     assert (errored.masked, errored.account) == ("errored", [])
     assert "errored" in (errored.why_masked or "")
     only = explanation(outcomes([2, 2], [SUCCESS, FAILURE]), {"method": "carl"}, 1)
-    assert "003 eq. 13" in (only.why_masked or "")
+    assert "CARL eq. 13" in (only.why_masked or "")
     scratch = msgspec.structs.replace(outcomes([2, 2], [SUCCESS, FAILURE]), roots=2)
     explained = explanation(scratch, {"method": "carl", "first_phase": "forked"}, 0)
-    assert (explained.masked, "003 App. C.1" in (explained.why_masked or "")) == ("first phase", True)
+    assert (explained.masked, "CARL App. C.1" in (explained.why_masked or "")) == ("first phase", True)
     inherits = explanation(outcomes([2, 2], [SUCCESS, FAILURE]), {"method": "carl", "update": "all"}, 1)
     assert lines_of(inherits)["advantage"].meaning == "an only child takes the gain of step 0"
 

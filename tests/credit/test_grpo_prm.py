@@ -1,4 +1,4 @@
-"""grpo-prm by hand: 002 eq. 5-9 with the score of a process reward model for the gain of the graph."""
+"""grpo-prm by hand: RewardFlow eq. 5-9 with the score of a process reward model for the gain of the graph."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The reward of 001 section 3.3, by hand."""
+"""The reward of Rare-tool section 3.3, by hand."""
 
 import pytest
 from agentcli.credit.rare_tool import RareToolSettings, assign

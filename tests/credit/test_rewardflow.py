@@ -78,7 +78,7 @@ def test_pruned_steps_carry_their_state_over() -> None:
     grown = chains([walk("abbc", SUCCESS, invalid={1}), walk("abc", SUCCESS)])
     credit = assign(grown, PLAIN)
     assert part(credit, "gain") == pytest.approx([0.09, 0.0, 0.1, 0.09, 0.1])
-    # Group b: the two moves to c, with equal gains. The malformed step is in no group (002 eq. 5).
+    # Group b: the two moves to c, with equal gains. The malformed step is in no group (RewardFlow eq. 5).
     assert part(credit, "action") == [0.0] * 5
     # With all steps, group b is -0.1 (penalty), 0.1, 0.1: mean 1/30.
     everyone = assign(grown, RewardFlowSettings(alpha_traj=0.0, scale="none", group="all"))

@@ -123,8 +123,8 @@ def test_a_transition_another_selected_copy_has_seen() -> None:
 
 
 def test_one_reward_or_the_other_left_out() -> None:
-    """004 Tables 2 and 4. go again in copy 1 from the same state: alpha .8 and gamma .95; go in two copies from one state at once:
-    omega .95 and beta .95 each."""
+    """DPEPO Tables 2 and 4. go again in copy 1 from the same state: alpha .8 and gamma .95; go in two copies from one
+    state at once: omega .95 and beta .95 each."""
     again = [move(1, "go", "s")], [move(1, "go", "s")]
     assert weights(*again, transition_reward=False) == pytest.approx([2.0, 0.8 + 1])
     assert weights(*again, action_reward=False) == pytest.approx([2.0, 0.95 + 1])

@@ -141,7 +141,7 @@ def test_after_an_unreadable_response_every_copy_stands_where_it_stood() -> None
 
 
 def test_the_graph_counts_all_successes_as_one_node() -> None:
-    """002 Fig. 12: two last moves lead to one star. The nodes of the graph itself stay apart, for the mean distance."""
+    """RewardFlow Fig. 12: two last moves lead to one star. The nodes of the graph itself stay apart, for the mean distance."""
     start = ("s", "S", "start")
     grown = chains(
         [

@@ -203,9 +203,9 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 
 def test_carl_is_unbiased_under_uneven_forking_and_treerl_is_not() -> None:
-    """003 App. A.1, where no action sampled in a state decides how often it is forked; Algorithm 1: test_carl_bias.py. True
-    value of the root: (.9 + .1) / 2 = .5. The mean over leaves weighs a's four leaves against b's one: with first steps aa
-    .9, ab (4 * .9 + .1) / 5 = .74, bb .1, hence .9 / 4 + .74 / 2 + .1 / 4 = .62. arpo's baseline is treerl's."""
+    """CARL App. A.1, where no action sampled in a state decides how often it is forked; Algorithm 1: test_carl_bias.py.
+    True value of the root: (.9 + .1) / 2 = .5. The mean over leaves weighs a's four leaves against b's one: with first
+    steps aa .9, ab (4 * .9 + .1) / 5 = .74, bb .1, hence .9 / 4 + .74 / 2 + .1 / 4 = .62. arpo's baseline is treerl's."""
     draw = random.Random(7)
     roots: dict[str, list[float]] = {"carl": [], "treerl": [], "arpo": []}
     for _ in range(4000):

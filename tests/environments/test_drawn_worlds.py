@@ -47,7 +47,7 @@ def test_no_sign_of_the_room_is_in_the_text() -> None:
 
 
 def test_the_actions_do_not_say_which_ways_are_free() -> None:
-    """002 App. B.3: all four, wherever the player stands."""
+    """RewardFlow App. B.3: all four, wherever the player stands."""
     listed = {observation.actions for observation in solved(made("sokoban", pictures=True))}
     assert listed == {("up", "down", "left", "right")}
     assert {observation.actions for observation in solved(made("sokoban"))} != listed

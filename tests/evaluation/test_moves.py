@@ -156,7 +156,7 @@ def test_an_episode_that_tells_no_moves_keeps_its_shares_of_the_steps() -> None:
 
 
 def test_an_action_tried_again_in_vain_is_repeated_although_the_text_before_it_changed() -> None:
-    """000 Table 6: the state is what is held and what is where; the first answer "Nothing happens" does not make a new one."""
+    """SPARK Table 6: the state is what is held and what is where; the first answer "Nothing happens" does not make a new one."""
     same = {"state": "here", "next_state": "here", "action": "jump", "validity": INADMISSIBLE}
     first = msgspec.structs.replace(step(0), **same, observation="a room")
     again = msgspec.structs.replace(step(1), **same, observation="Nothing happens.")

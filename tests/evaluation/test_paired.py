@@ -12,13 +12,13 @@ from scipy import stats
 
 SPARK = (91.7, 100.0, 89.5, 96.9, 93.8, 80.5, 69.5, 68.0, 49.2, 88.8, 75.8)
 GRPO = (55.6, 88.1, 72.1, 76.6, 71.1, 29.7, 21.1, 13.7, 10.9, 75.8, 56.8)
-"""000 Table 1, Qwen2.5-1.5B: ALFWorld Look, Clean, Pick2, L0, L1, L2, ScienceWorld L0, L1, L2, WebShop score, success."""
+"""SPARK Table 1, Qwen2.5-1.5B: ALFWorld Look, Clean, Pick2, L0, L1, L2, ScienceWorld L0, L1, L2, WebShop score, success."""
 
 values = st.lists(st.integers(-6, 6).map(lambda number: number / 10), max_size=9)
 
 
 def test_the_paper_s_own_test() -> None:
-    """000 appendix C.6 says 9.7e-4: eleven gains, no loss, so 2 / 2^11 = 9.77e-4."""
+    """SPARK appendix C.6 says 9.7e-4: eleven gains, no loss, so 2 / 2^11 = 9.77e-4."""
     p = wilcoxon_exact([spark - grpo for spark, grpo in zip(SPARK, GRPO, strict=True)])
     assert p == 2 / 2**11
     assert math.floor(p * 1e5) == 97

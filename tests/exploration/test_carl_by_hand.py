@@ -1,4 +1,4 @@
-"""carl: trees worked out by hand from Algorithm 1 of 003. All entropies are exact in binary, so ties are ties."""
+"""carl: trees worked out by hand from Algorithm 1 of CARL. All entropies are exact in binary, so ties are ties."""
 
 from agentcli.credit import carl
 from agentcli.errors import PolicyError

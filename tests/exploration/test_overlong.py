@@ -1,4 +1,4 @@
-"""A prompt that grew too long: an errored leaf, or a failed task (rollout.overlong, 004 A.4)."""
+"""A prompt that grew too long: an errored leaf, or a failed task (rollout.overlong, DPEPO A.4)."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The rule that chooses a tool from a judge's scores, row by row (001 section 4.1)."""
+"""The rule that chooses a tool from a judge's scores, row by row (Rare-tool section 4.1)."""
 
 import random
 
@@ -18,7 +18,7 @@ def row(cot: float = 0.0, **scores: float) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("scores", "rarity", "greedy"),
     [
-        # 001 Table 1, row 1: search is run at 6.2 where the best scores 7.5.
+        # Rare-tool Table 1, row 1: search is run at 6.2 where the best scores 7.5.
         (row(search=6.2, wikipedia=7.5), "search", "wikipedia"),
         # Row 2: a tool at the threshold itself is viable.
         (row(python=6.0), "python", "python"),

@@ -1,4 +1,4 @@
-"""The dialect of searching: one tag for each action of the world (002 App. B.3, 003 Table 1)."""
+"""The dialect of searching: one tag for each action of the world (RewardFlow App. B.3, CARL Table 1)."""
 
 import msgspec
 import pytest

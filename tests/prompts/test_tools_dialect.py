@@ -1,4 +1,4 @@
-"""The dialect of tool calls: what is asked, what is read, and what is malformed (001 section 4.1)."""
+"""The dialect of tool calls: what is asked, what is read, and what is malformed (Rare-tool section 4.1)."""
 
 import pytest
 from agentcli.environments.protocol import Context

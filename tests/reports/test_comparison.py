@@ -59,7 +59,7 @@ def test_behaviour_and_cost() -> None:
     header, first, second = text_of(behaviour_table("L0", RUNS))
     assert header[1:] == [
         "steps an episode",
-        "repetitive %",
+        "repeated %",
         "explore %",
         "malformed %",
         "inadmissible %",

@@ -40,7 +40,7 @@ def explained(**changes: Any) -> ExplainedStep:
         "parts": {"reward": 1.0},
         "row": 0,
         "rows": [0.4],
-        "account": [group(2), number("x", 1.0), number("advantage", 0.4, "(x - mean_g) * 0.8", "000 eq. 1")],
+        "account": [group(2), number("x", 1.0), number("advantage", 0.4, "(x - mean_g) * 0.8", "SPARK eq. 1")],
         "peers": {str(n): {"action": "go east", "outcome": "success"} for n in range(500)},
     }
     written = {"file": "run/credit/grpo.jsonl", "advantage": 0.4, "same": True, "settings": {}}
@@ -97,7 +97,7 @@ def test_the_text_holds_step_group_and_arithmetic(capsys: pytest.CaptureFixture[
     assert "written the same in run/credit/grpo.jsonl" in lines
     assert "2 entries, mean 0.5, std 0.7, W 2" in lines
     assert "> 1 go east success 1 1" in lines
-    assert lines[-1] == "advantage = (x - mean_g) * 0.8 = (1 - 0.5) * 0.8 = 0.4 what it is [000 eq. 1]"
+    assert lines[-1] == "advantage = (x - mean_g) * 0.8 = (1 - 0.5) * 0.8 = 0.4 what it is [SPARK eq. 1]"
 
 
 def test_a_masked_step_several_rows_and_other_credit(capsys: pytest.CaptureFixture[str]) -> None:

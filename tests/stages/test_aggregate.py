@@ -24,7 +24,7 @@ __all__ = ["folder"]
 
 OF_003 = {"carl", "arpo", "treerl", "treerpo"}
 PRESETS_OF_003 = {"grpo-search"}
-"""Presets of 003 whose method is not 003's own."""
+"""Presets of CARL whose method is not CARL's own."""
 
 
 def test_the_methods_of_003_average_over_tokens_and_all_others_over_trajectories() -> None:
@@ -54,7 +54,7 @@ def test_no_preset_of_003_averages_over_trajectories(preset: str) -> None:
             texts.append(agentcli(*texts[0].stderr.split()[3:]))
         lines = [line for text in texts for line in text.stdout.splitlines()]
         line = next(line for line in lines if "aggregate:" in line)
-        assert "# 003 eq. 2" in line
+        assert "# CARL eq. 2" in line
 
 
 def carl_tree(folder: Path) -> tuple[Path, Path]:

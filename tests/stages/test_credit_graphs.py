@@ -1,4 +1,4 @@
-"""assign-credit --graph: the values that the method took, and the sizes of 002 Table 9 in the manifest."""
+"""assign-credit --graph: the values that the method took, and the sizes of RewardFlow Table 9 in the manifest."""
 
 import json
 from pathlib import Path

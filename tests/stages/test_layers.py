@@ -206,7 +206,7 @@ def test_no_switch_of_a_preset_is_lost_in_silence(former: str, method: str, data
 
 
 def test_how_tokens_are_averaged_is_not_inherited_from_another_method(tmp_path: Path) -> None:
-    """003 eq. 2 wants equal weights: a preset's 002 eq. 11 must not come along to carl, nor the other way round."""
+    """CARL eq. 2 wants equal weights: a preset's RewardFlow eq. 11 must not come along to carl, nor the other way round."""
     preset = str(write(tmp_path / "a.yaml", "{credit: {method: rewardflow}, train: {aggregate: step}}"))
     told: list[str] = []
     assert only(preset=preset, flags={"credit.method": "carl"}, note=told.append).train.aggregate is None

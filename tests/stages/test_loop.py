@@ -92,7 +92,7 @@ def test_each_iteration_is_measured_by_kind() -> None:
 
 def test_trackers_get_the_figures_at_the_update_that_learned_from_them() -> None:
     lines, curves = lines_of("loop"), sent("loop")
-    for name in ("success", "score", "length", "tokens", "repeated", "unusable"):
+    for name in ("success", "score", "length", "tokens", "repeated", "malformed"):
         measured = {line.updates + 1: line.figures[f"rollout/{name}"] for line in lines}
         assert curves[f"rollout/{name}"] == pytest.approx(measured)
     # An evaluation is of the policy after the updates; no training follows the last one.
@@ -159,7 +159,7 @@ def test_an_older_loop_goes_on_without_dropped_weights_and_gets_its_metrics() ->
 
 def test_a_loop_shows_its_kinds_and_evaluations() -> None:
     shown = ended("show", "loop").stdout
-    for word in ("rollouts by kind", "evaluations in the loop", "iteration_002", "unusable"):
+    for word in ("rollouts by kind", "evaluations in the loop", "iteration_002", "malformed"):
         assert word in shown
     assert "loop/metrics.jsonl: 3 records of metrics, fine" in ended("validate", "loop").stderr
 

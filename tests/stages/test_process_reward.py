@@ -118,7 +118,7 @@ def test_a_classifier_of_transformers_scores_steps(kind: str, labels: int, folde
 
 
 def test_a_model_that_answers_is_asked_for_yes_or_no(folder: Path) -> None:
-    """002's form. The tiny policy knows neither word: these stand in the place of two that it knows."""
+    """RewardFlow's form. The tiny policy knows neither word: these stand in the place of two that it knows."""
     shutil.copytree("sft/checkpoint", "asked")
     words = Path("asked/tokenizer.json")
     named = read_json(words, dict)

@@ -1,4 +1,4 @@
-"""The papers' presets of search QA: 002 Table 8, 003 App. C, and where every value comes from."""
+"""The papers' presets of search QA: RewardFlow Table 8, CARL App. C, and where every value comes from."""
 
 import contextlib
 import re
@@ -15,8 +15,8 @@ from command_line import agentcli
 from refusal import refused
 from tiny_encoder import write_encoder
 
-OF_002 = ("gigpo-search", "rewardflow-search")
-OF_003 = (
+OF_REWARDFLOW = ("gigpo-search", "rewardflow-search")
+OF_CARL = (
     "carl-search",
     "carl-lite-search",
     "grpo-search",
@@ -42,7 +42,7 @@ def text_of(name: str) -> str:
     return find_preset(name).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", OF_002)
+@pytest.mark.parametrize("name", OF_REWARDFLOW)
 def test_002_table_8(name: str) -> None:
     """Column DeepResearch."""
     settings = settings_of(name)
@@ -85,7 +85,7 @@ def test_003_appendix_c_3(name: str, method: str, leaves: int, rows: int) -> Non
     assert settings.credit["outcome"] == "score"
 
 
-@pytest.mark.parametrize("name", OF_003)
+@pytest.mark.parametrize("name", OF_CARL)
 def test_003_has_four_actions_and_rewards_f1(name: str) -> None:
     environment = settings_of(name).environment
     assert environment.max_steps == 10
@@ -110,20 +110,20 @@ def test_003_other_models_and_32_actions_keep_one_update_an_iteration(name: str,
     assert int(re.findall(r"max_prompt_tokens=(\d+)", for_all)[0]) + settings_of(name).policy.max_tokens == 32_768
 
 
-@pytest.mark.parametrize("name", [*OF_002, *OF_003])
+@pytest.mark.parametrize("name", [*OF_REWARDFLOW, *OF_CARL])
 def test_every_value_says_where_it_comes_from(name: str) -> None:
     header, _, body = text_of(name).partition("\n\n")
-    assert re.search(r"^# Settings: 00[23] ", header, re.MULTILINE)
-    assert re.search(r"^# Result: .*00[23] Table 2", header, re.MULTILINE)
+    assert re.search(r"^# Settings: (RewardFlow|CARL), ", header, re.MULTILINE)
+    assert re.search(r"^# Result: .*(RewardFlow|CARL) Table 2", header, re.MULTILINE)
     for line in body.splitlines():
         key, _, value = line.strip().partition(": ")
         if value and key not in ("name", "method") and (key, value) != ("split", "train"):
-            assert re.match(r"00[0-3] |00[0-3]: |not named", value.partition("# ")[2]), line
+            assert re.match(r"(SPARK|RewardFlow|CARL):? |not named", value.partition("# ")[2]), line
     method = yaml.safe_load(body).get("credit", {}).get("method")
     assert method is None or name.startswith((method, "grpo"))
 
 
-@pytest.mark.parametrize("name", [*OF_002, *OF_003])
+@pytest.mark.parametrize("name", [*OF_REWARDFLOW, *OF_CARL])
 def test_its_commands_are_accepted(name: str, folder: Path) -> None:
     """As typed, on whole panels, but for --dry-run; those that evaluate what was trained want the preset besides."""
     write_encoder(folder / ENCODER, ["a"])

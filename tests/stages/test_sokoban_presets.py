@@ -1,4 +1,4 @@
-"""The papers' presets of Sokoban: 002 Table 8, pictures, and where every value comes from."""
+"""The papers' presets of Sokoban: RewardFlow Table 8, pictures, and where every value comes from."""
 
 import re
 import shlex
@@ -49,12 +49,12 @@ def test_the_room_is_a_picture_of_six_by_six_cells_with_one_box(name: str) -> No
 @pytest.mark.parametrize("name", OF_002)
 def test_every_value_says_where_it_comes_from(name: str) -> None:
     header, _, body = text_of(name).partition("\n\n")
-    assert re.search(r"^# Settings: 002 RewardFlow, Table 8, column Sokoban", header, re.MULTILINE)
-    assert re.search(r"^# Result: .*002 Table 1: 3B \d\.\d / \d+\.\d, 7B \d\.\d / \d+\.\d", header, re.MULTILINE)
+    assert re.search(r"^# Settings: RewardFlow, Table 8, column Sokoban", header, re.MULTILINE)
+    assert re.search(r"^# Result: .*RewardFlow Table 1: 3B \d\.\d / \d+\.\d, 7B \d\.\d / \d+\.\d", header, re.MULTILINE)
     for line in body.splitlines():
         key, _, value = line.strip().partition(": ")
         if value and key not in ("name", "method") and (key, value) != ("split", "train"):
-            assert re.match(r"002 |not named", value.partition("# ")[2]), line
+            assert re.match(r"RewardFlow |not named", value.partition("# ")[2]), line
 
 
 @pytest.mark.parametrize("name", OF_002)

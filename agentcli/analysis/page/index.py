@@ -6,13 +6,13 @@ from pathlib import Path
 import msgspec
 
 from agentcli.analysis.compare import compare
-from agentcli.analysis.page.endings import ENDINGS
 from agentcli.analysis.page.overview import PageRun
 from agentcli.analysis.page.texts import visible
 from agentcli.analysis.page.trees import TreeLine
 from agentcli.credit.compare import CreditComparison
 from agentcli.errors import AgentCliError
 from agentcli.evaluation.compare import ComparedEvaluation
+from agentcli.evaluation.endings import ENDINGS
 from agentcli.reports.show.runs import evaluations
 from agentcli.reports.standing import Progress
 

@@ -16,7 +16,9 @@ from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.reports.show.runs import (
     IterationOverview,
+    LoopHeadline,
     StageOverview,
+    headline,
     holdings,
 )
 
@@ -74,6 +76,8 @@ class PageRun(msgspec.Struct, kw_only=True):
     stages: list[StageOverview]
     unfinished: list[str]
     iterations: list[PageIteration]
+    headline: LoopHeadline | None
+    """Of its iterations, where there are any."""
     curves: list[Curve]
     """Over the iterations of a loop, or the updates of a training."""
     evaluations: list[EvaluationSummary]
@@ -101,6 +105,7 @@ def page_run(place: Path, name: str) -> PageRun:
         stages=held.stages,
         unfinished=[visible(name) for name in held.unfinished],
         iterations=_iterations(held.iterations, name),
+        headline=headline(held.iterations) if held.iterations else None,
         curves=curves,
         evaluations=held.evaluations,
         warnings=_warnings(curves),

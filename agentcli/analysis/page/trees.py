@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from agentcli.analysis.page.accounts import MethodColumn
-from agentcli.analysis.page.endings import ending
 from agentcli.analysis.page.graphs import PlacedGraph
 from agentcli.analysis.page.texts import NO_TEXT, PromptPart, TextTable, visible
 from agentcli.analysis.page.tokens import TokenEnds
+from agentcli.evaluation.endings import ending
 from agentcli.evaluation.episodes import episodes
 from agentcli.records.siblings import named_action
 from agentcli.records.trees import paths
@@ -110,8 +110,8 @@ class TreeLine(msgspec.Struct, kw_only=True, array_like=True):
     tokens: int
     repeated: float
     """Share of the moves."""
-    unusable: int
-    """Steps that were malformed or refused."""
+    invalid: int
+    """Steps that were malformed or inadmissible."""
     surprise: float | None
     """Mean -log p of a token, in nats."""
     low: float | None
@@ -260,7 +260,7 @@ def tree_line(
         forks=tree.ledger.forks,
         tokens=tree.ledger.generated_tokens,
         repeated=repeated / max(1, moves),
-        unusable=sum(step.validity is not Validity.VALID for step in tree.steps),
+        invalid=sum(step.validity is not Validity.VALID for step in tree.steps),
         surprise=sum(surprises) / len(surprises) if surprises else None,
         low=min(given, default=None),
         high=max(given, default=None),

@@ -67,7 +67,7 @@ class ReleaseForm(Form):
             (depth + transitions + widths) / 3 / len(repeats.depth),
         ]
         if settings.invalid_factor is not None:
-            terms.append(settings.invalid_factor**repeats.refused)
+            terms.append(settings.invalid_factor**repeats.inadmissible)
         return sum(terms) / len(terms)
 
     def equations(self, settings: "DpepoSettings") -> tuple[Equation, ...]:
@@ -75,5 +75,5 @@ class ReleaseForm(Form):
         terms = "omega ** C_width + (mean_depth + mean_transitions + mean_width) / 3"
         formula = f"({terms}) / 2"
         if settings.invalid_factor is not None:
-            formula = f"({terms} + invalid_factor ** refused) / 3"
+            formula = f"({terms} + invalid_factor ** inadmissible) / 3"
         return (Equation("step", formula, "W of the release"),)

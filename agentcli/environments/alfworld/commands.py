@@ -12,7 +12,7 @@ def judge(
     listed: Collection[str],
     answer: str,
 ) -> tuple[bool, bool]:
-    """Whether the game took the command, and whether it then only looked (002 C.1).
+    """Whether the game took the command, and whether it then only looked (RewardFlow C.1).
 
     `listed` are the actions that were shown before the command.
     """

@@ -3,9 +3,10 @@
 The exact key names what the agent holds, what was done to things, and a hash over every
 fact that can still change and still matters. Equal keys mean an equal future.
 
-The canonical state (002 B.1, Fig. 11) is the observation, the inventory, and what was
-cleaned, heated or cooled. It is what the agent knows, so it merges what looks the same.
-Treated things that were put down are named too, which the paper's figure leaves open.
+The canonical state (RewardFlow B.1, Fig. 11) is the observation, the inventory, and
+what was cleaned, heated or cooled. It is what the agent knows, so it merges what looks
+the same. Treated things that were put down are named too, which the paper's figure
+leaves open.
 
 A fact matters if a precondition, the goal or the text grammar asks for its predicate.
 Other facts would only split equal states, and so would the number of steps.
@@ -37,7 +38,7 @@ LABELS = {
 READABLE = frozenset({"holds", *LABELS})
 """Predicates that a key spells out."""
 TREATMENTS = ("isclean", "ishot", "iscool")
-"""Properties that a canonical state names (002 B.1: clean, heat, cool)."""
+"""Properties that a canonical state names (RewardFlow B.1: clean, heat, cool)."""
 LOOSE = "not_inreceptacle"
 
 
@@ -176,7 +177,7 @@ def state_key(facts: Collection[Fact]) -> str:
 
 
 def inventory(facts: Iterable[Fact]) -> str:
-    """The part of a canonical state that follows the observation (002 B.1).
+    """The part of a canonical state that follows the observation (RewardFlow B.1).
 
     It says what is carried, " You are carrying: a mug 1 [cleaned].", and then what else
     was treated, wherever it lies now.

@@ -29,7 +29,7 @@ FORMS = {
     "task": "repeat the task",
     "inventory": "list what you carry",
 }
-"""The 25 templates of the papers' prompt (004 Figure 17) and what each does."""
+"""The 25 templates of the papers' prompt (DPEPO Figure 17) and what each does."""
 
 UNKNOWN = "No known action matches that input."
 """The simulator's answer to what it cannot read; no time passes."""

@@ -12,8 +12,8 @@ cannot parse. Paths that differ only in such actions reach the same state. An ac
 that is parsed and then refused ("The door is already open.") takes time like any other,
 so it leads to a new state. Keys never merge different orders of actions.
 
-**Canonical states** are the room as it looks and the inventory (002 B.1): different
-orders of actions can reach the same one.
+**Canonical states** are the room as it looks and the inventory (RewardFlow B.1):
+different orders of actions can reach the same one.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
 """Which variations of which tasks a split holds.
 
 The simulator cuts the variations of a task in order: half for training, a quarter each
-for development and test. The levels are those of RLVMR, which 000 and 004 use: without
-the task use-thermometer, and with the development set as L0.
+for development and test. The levels are those of RLVMR, which SPARK and DPEPO use:
+without the task use-thermometer, and with the development set as L0.
 """
 
 from typing import Literal, NamedTuple

@@ -81,7 +81,7 @@ class ScienceWorldWorld:
 
     @property
     def forms(self) -> str:
-        """The papers' 25 templates (004 Figure 17)."""
+        """The papers' 25 templates (DPEPO Figure 17)."""
         lines = [f"- {form}: {effect}" for form, effect in FORMS.items()]
         return "\n".join([HOW_TO_ACT, *lines])
 

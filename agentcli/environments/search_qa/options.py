@@ -22,13 +22,13 @@ class SearchQaOptions(msgspec.Struct, kw_only=True, frozen=True):
     """Settings of the world. Without a data folder questions are generated."""
 
     actions: Literal["search", "browse"] = "search"
-    """search: search and answer, whole documents as results (002). browse: search,
-    access, read and answer, results as titles with their beginnings (003).
+    """search: search and answer, whole documents as results (RewardFlow). browse:
+    search, access, read and answer, results as titles with their beginnings (CARL).
     """
     reward: Literal["exact", "f1", "f1-asearcher"] = "exact"
-    """Of an answer: exact match (for 002), the F1 of its words after SQuAD's normalisation,
-    or the F1 that ASearcher takes, whose evaluation 003 follows. Success is an exact
-    match in all three.
+    """Of an answer: exact match (for RewardFlow), the F1 of its words after SQuAD's
+    normalisation, or the F1 that ASearcher takes, whose evaluation CARL follows.
+    Success is an exact match in all three.
     """
     results: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
     """Documents that a search shows."""

@@ -1,8 +1,8 @@
 """How good an answer is: exact match, and two kinds of F1.
 
-002 says only that success is 0 or 1; we take an exact match, as SQuAD's evaluation does.
-003 rewards the F1 of the words, as ASearcher computes it. Each compares the answer with
-every known answer, and the best one counts.
+RewardFlow says only that success is 0 or 1; we take an exact match, as SQuAD's
+evaluation does. CARL rewards the F1 of the words, as ASearcher computes it. Each
+compares the answer with every known answer, and the best one counts.
 """
 
 import re
@@ -66,4 +66,4 @@ SCORES: dict[str, Callable[[str, Sequence[str]], float]] = {
     "f1": f1,
     "f1-asearcher": f1_asearcher,
 }
-"""Rewards of an answer by name: 002's, SQuAD's F1, and that of 003's evaluation."""
+"""Rewards of an answer by name: RewardFlow's, SQuAD's F1, and that of CARL's evaluation."""

@@ -1,4 +1,4 @@
-"""Questions whose answers stand in a corpus that can be searched (002, 003).
+"""Questions whose answers stand in a corpus that can be searched (RewardFlow, CARL).
 
 Corpus and questions are generated: about invented things, of one hop and of two. So
 nothing can be known without searching. Files of real questions, a corpus and a served

@@ -107,7 +107,7 @@ class SokobanEngine:
         pictures: tuple[Picture, ...] = ()
         if self._options.pictures:
             text = IN_THE_PICTURE
-            # The free ways are to be seen, and not read (002 App. B.3).
+            # The free ways are to be seen, and not read (RewardFlow App. B.3).
             actions = tuple(MOVES)
             pictures = (Picture(draw_room(grid, self._options.pixels)),)
         return Observation(

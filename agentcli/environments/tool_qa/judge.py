@@ -1,7 +1,8 @@
 """The local judge: every tool is run, and its result held against the way to the answer.
 
-It stands for the judge model of 001 section 4.1 where the answers are known. What is
-*needed* are the values on that way that no result has stated yet, the answer included.
+It stands for the judge model of Rare-tool section 4.1 where the answers are known. What
+is *needed* are the values on that way that no result has stated yet, the answer
+included.
 
     a tool whose result states something needed    6 to 10: 10, minus the tool's cost
                                                    (0 to 2), minus 1 for every 40 words
@@ -26,7 +27,7 @@ from agentcli.environments.tool_qa.tools.registry import ERROR, answer
 from agentcli.records.calls import COT
 
 VIABLE = 6.0
-"""The least score of what helps (001 section 4.1: the threshold)."""
+"""The least score of what helps (Rare-tool section 4.1: the threshold)."""
 BEST, KNOWN, USELESS, FAILED = 10.0, 4.0, 2.0, 0.0
 WORDS_PER_POINT = 40
 MOST_CLUTTER = 2.0

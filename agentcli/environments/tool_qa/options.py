@@ -8,7 +8,7 @@ from agentcli.records.section import Count, Seed
 
 
 class Sizes(msgspec.Struct, kw_only=True, frozen=True):
-    """Questions of each split (001 section 4: 2,500 and 840); of real ones at most."""
+    """Questions of each split (Rare-tool section 4: 2,500 and 840); of real ones at most."""
 
     train: Count = 2500
     valid: Count = 100

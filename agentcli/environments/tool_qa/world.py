@@ -1,4 +1,4 @@
-"""Questions with ten options, and eight tools to find the answer (001).
+"""Questions with ten options, and eight tools to find the answer (Rare-tool).
 
 Rows of MMLU-Pro are read where --data names them. Else the questions are generated, in
 the same schema and most of its categories, about an invented world and large numbers:

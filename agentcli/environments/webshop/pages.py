@@ -1,4 +1,4 @@
-"""The pages of the shop as texts, in the form that 002 (Figure 16) prints.
+"""The pages of the shop as texts, in the form that RewardFlow (Figure 16) prints.
 
 Every piece of a page stands in quotes, and [SEP] between them. The instruction, which
 WebShop repeats on every page, is left out: it is the task.

@@ -54,7 +54,7 @@ function groupBlock(tree, group, chosen, values) {
   const rows = group.members.map(([id, score, weight], place) => {
     const step = group.of === "step" ? tree.steps[id] : null;
     const name = step ? h("a", { href: changed({ step: id, leaf: null }) }, id) : `copy ${id}`;
-    const cells = [name, step ? cut(tree.action(step), 40) : "", step?.outcome ? mark(OUTCOMES[step.outcome]) : "", number(score), `× ${number(weight)}`];
+    const cells = [name, step ? cut(tree.action(step), 40) : "", step?.outcome ? mark(step.outcome) : "", number(score), `× ${number(weight)}`];
     return h("tr", { class: chosen.includes(place) ? "chosen" : null }, cells.map((cell, column) => h("td", { class: column > 2 ? "number" : null }, cell)));
   });
   return h("details", { class: "group", open: rows.length < 13 },

@@ -34,7 +34,7 @@ function turn(tree, step, methods, onchoose) {
         h("b", { class: step.validity === "valid" ? null : "bad" }, tree.action(step)), " ", step.validity !== "valid" && h("span", { class: "chip bad" }, step.validity)),
       facts(tree, step), alternatives(tree, step), step.moves.length > 0 && moves(tree, step), folds(tree, step),
       bubble(tree.text(step.next_observation)), pictures(step.next_pictures, `after step ${step.id}`),
-      step.outcome && h("p", { class: "act" }, mark(OUTCOMES[step.outcome]), ` ${OUTCOME_WORDS[OUTCOMES[step.outcome]]}`, step.ending && ` · ${step.ending}`)));
+      step.outcome && h("p", { class: "act" }, mark(step.outcome), ` ${endingWords(step)}`)));
 }
 
 function advantageBar(tree, method, step) {
@@ -60,7 +60,7 @@ function response(tree, step) {
   return h("pre", { class: "bubble policy" }, tokens, text.slice(from));
 }
 
-/** Small facts: what a step repeated, scored or broke on. */
+/** Small facts: what a step repeated, scored or failed by. */
 function facts(tree, step) {
   const chips = [];
   if (step.back === START) chips.push("back in the initial state");
@@ -72,7 +72,7 @@ function facts(tree, step) {
   if (step.redrawn) chips.push(`drawn again ${step.redrawn} times`);
   if (step.stop === "length" || step.stop === "overlong") chips.push(step.stop === "length" ? "cut off by max_tokens" : "prompt too long to be asked");
   if (step.mask >= 0) chips.push(`not to be imitated: ${tree.text(step.mask)}`);
-  if (step.error >= 0) chips.push(`broke: ${tree.text(step.error)}`);
+  if (step.error >= 0) chips.push(`errored: ${tree.text(step.error)}`);
   for (const [name, value] of step.notes) chips.push(`${plain(name)}: ${typeof value === "number" ? number(value) : cut(value, 200)}`);
   return chips.length > 0 && h("p", { class: "act" }, chips.map((chip) => h("span", { class: "chip plain" }, chip)));
 }

@@ -2,7 +2,7 @@
 
 const KEPT_BLOCKS = 12;
 const ROW_FIELDS = ["source", "line", "task", "kind", "instruction", "outcomes", "endings", "steps", "forks",
-  "tokens", "repeated", "unusable", "surprise", "low", "high", "block", "place"];
+  "tokens", "repeated", "invalid", "surprise", "low", "high", "block", "place"];
 const START = -2;
 
 const unpacked = new Map();
@@ -107,8 +107,14 @@ class LoadedTree {
   }
 
   action(step) {
-    if (step.error >= 0) return "broke";
-    return this.text(step.action) || "(unreadable)";
+    if (step.error >= 0) return "errored";
+    return this.text(step.action) || "(malformed)";
+  }
+
+  /** What a trajectory is called: its number is that of `agentcli show --trajectory`. */
+  trajectory(leaf) {
+    const number = this.leaves.filter((other) => other.id <= leaf.id).length;
+    return `trajectory ${number} of ${this.leaves.length}, ${this.path(leaf).length} steps`;
   }
 
   path(leaf) {

@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 from agentcli.records.files import replacing, write_atomic
+from agentcli.records.regular import open_regular
 from agentcli.reports.page.blocks import BlockStore
 
 SCRIPTS = (
@@ -34,6 +35,18 @@ SCRIPTS = (
 """The scripts in the order of the page: each can use the scripts before it."""
 LARGEST_FILE = 64_000_000
 """Bytes of data above which it lies in files beside the page, and is read when asked for."""
+
+MARK = '<meta name="generator" content="agentcli">'
+MARKED_BYTES = 4096
+"""The first bytes of a page, in which its mark stands."""
+
+
+def is_page(file: Path) -> bool:
+    """Whether the file is a page that was written here, and can be again from its runs."""
+    if not file.is_file():
+        return False
+    with open_regular(file) as opened:
+        return MARK.encode() in opened.read(MARKED_BYTES)
 
 
 def data_folder(page: Path) -> Path:
@@ -94,7 +107,7 @@ def _head(title: str, data: str | None) -> Iterator[str]:
     yield f'<!doctype html>\n<html lang="en"{folder}>\n<head>\n<meta charset="utf-8">\n'
     yield f'<meta http-equiv="Content-Security-Policy" content="{rules}">\n'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-    yield '<meta name="generator" content="agentcli">\n<link rel="icon" href="data:,">\n'
+    yield f'{MARK}\n<link rel="icon" href="data:,">\n'
     yield f"<title>{escape(title)} · agentcli</title>\n"
     yield f"<style>{_resource('page.css')}</style>\n</head>\n<body>\n"
     yield "<header></header>\n<main><p>Opening…</p></main>\n"

@@ -2,7 +2,6 @@
 
 const MARKS = { s: "✓", f: "✕", t: "▪", e: "!" };
 const OUTCOMES = { success: "s", failure: "f", truncated: "t", errored: "e" };
-const OUTCOME_WORDS = { s: "succeeded", f: "failed", t: "ran out of steps", e: "broke" };
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
@@ -52,9 +51,14 @@ function cut(text, length) {
   return line.length <= length ? line : `${line.slice(0, Math.max(1, length - 1))}…`;
 }
 
+/** How a trajectory ended: its outcome, and what explains a failure. */
+function endingWords(leaf) {
+  return leaf.ending === leaf.outcome ? leaf.outcome : `${leaf.outcome}: ${leaf.ending}`;
+}
+
 /** The mark of an outcome. */
-function mark(letter) {
-  return h("span", { class: `mark ${letter}`, title: OUTCOME_WORDS[letter] }, MARKS[letter]);
+function mark(outcome) {
+  return h("span", { class: `mark ${OUTCOMES[outcome]}`, title: outcome }, MARKS[OUTCOMES[outcome]]);
 }
 
 /** A square for each leaf. */

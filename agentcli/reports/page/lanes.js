@@ -65,7 +65,7 @@ function colourLegend(tree, colour, method) {
     return h("span", { class: "quiet" }, h("i", { class: "ramp both" }), ` ${method}: −${number(limit)} … +${number(limit)} and beyond; dashed: none`);
   }
   const words = { success: "share of the trajectories below that succeed", surprise: "mean −log p of a token, the tree's largest in full colour",
-    validity: "half: refused by the world, full: unreadable", tag: "a colour for every reasoning tag" }[colour];
+    validity: "half: inadmissible, full: malformed", tag: "a colour for every reasoning tag" }[colour];
   return h("span", { class: "quiet" }, colour !== "tag" && h("i", { class: `ramp ${colour}` }), ` ${words}`);
 }
 
@@ -89,7 +89,7 @@ function drawLanes(tree, { colour, method, width, onchoose }) {
   const ends = tree.leaves.map((leaf) => {
     const letter = OUTCOMES[leaf.outcome];
     return s("text", { class: `end ${letter}`, x: x(leaf) + width + 3, y: y(leaf) + 16 }, MARKS[letter],
-      s("title", {}, `${OUTCOME_WORDS[letter]}${leaf.ending ? `: ${leaf.ending}` : ""}`));
+      s("title", {}, endingWords(leaf)));
   });
   const depth = Math.max(0, ...[...places.values()].map((place) => place.depth));
   const size = { width: EDGE + (depth + 1) * width + 30, height: 12 + tree.leaves.length * LANE };

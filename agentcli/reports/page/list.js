@@ -2,7 +2,7 @@
 
 const SHOWN_ROWS = 200;
 const MOST_HITS = 200;
-const SOLVED = [["", "any"], ["none", "none solved"], ["mixed", "mixed"], ["all", "all solved"]];
+const SOLVED = [["", "any"], ["none", "none succeed"], ["mixed", "mixed"], ["all", "all succeed"]];
 /** Columns by what the address calls them: title, and the value that they are sorted by. */
 const COLUMNS = new Map([
   ["run", ["run", (row) => row.source.name]],
@@ -13,7 +13,7 @@ const COLUMNS = new Map([
   ["forks", ["forks", (row) => row.forks]],
   ["tokens", ["tokens", (row) => row.tokens]],
   ["repeated", ["repeated %", (row) => row.repeated]],
-  ["unusable", ["unusable", (row) => row.unusable]],
+  ["invalid", ["malformed or inadmissible", (row) => row.invalid]],
   ["surprise", ["surprise", (row) => row.surprise]],
   ["advantage", ["advantage", (row) => row.low === null ? null : row.high - row.low]],
 ]);
@@ -85,7 +85,7 @@ function listRow(row, highest) {
     h("td", { class: "quiet" }, row.source.name), h("td", { class: "number" }, row.line),
     h("td", { class: "task" }, h("a", { href: treeAddress(row) }, cut(row.instruction || row.task, 90)), " ", h("span", { class: "quiet" }, plain(row.kind))),
     h("td", {}, leafSquares(row.outcomes.slice(0, 32)), ` ${won}/${row.outcomes.length}`),
-    [number(row.steps), row.forks || "", number(row.tokens), percent(row.repeated), row.unusable || "", number(row.surprise)]
+    [number(row.steps), row.forks || "", number(row.tokens), percent(row.repeated), row.invalid || "", number(row.surprise)]
       .map((cell) => h("td", { class: "number" }, cell)),
     h("td", {}, row.low !== null && advantageRange(row, highest)));
 }

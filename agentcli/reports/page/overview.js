@@ -18,11 +18,11 @@ function runSection(index, run) {
 }
 
 function tiles(run) {
-  const first = run.iterations[0];
-  const last = run.iterations.at(-1);
-  const facts = [[`${percent(first.success.rate)} → ${percent(last.success.rate)} %`, "sampled success, first and last"],
-    [number(last.steps), "environment steps"], [number(last.tokens), "tokens generated"],
-    [`${number(Math.round(last.seconds))} s`, "of work"]];
+  const { first, last, measured_on: measured } = run.headline;
+  const { steps, tokens, seconds } = run.iterations.at(-1);
+  const facts = [[`${percent(first)} → ${percent(last)} %`, `success: ${measured}`],
+    [number(steps), "environment steps"], [number(tokens), "tokens generated"],
+    [`${number(Math.round(seconds))} s`, "of work"]];
   return h("div", { class: "tiles" }, facts.map(([fact, words]) => h("div", { class: "card" }, h("b", {}, fact), h("span", { class: "quiet" }, words))));
 }
 
@@ -51,8 +51,8 @@ function loopCharts(index, run) {
     labels.length > 0 && card("Evaluations in between, % success", null, lineChart({ label: "evaluations", xLabel: "iteration", top: 100, series: evaluated })),
     kinds.length > 1 && kinds.map((kind) => card(plain(kind), "sampled success, %",
       chart(`success on ${kind}`, "iteration", (iteration) => kindSuccess(iteration.results, kind)))),
-    run.iterations.some((one) => one.results) && card("Repeated moves and unreadable responses, %", null,
-      lineChart({ label: "repeated and unreadable", xLabel: "iteration", series: [shares("repeated", "repetitive"), shares("unreadable", "malformed")] })),
+    run.iterations.some((one) => one.results) && card("Repeated moves and malformed responses, %", null,
+      lineChart({ label: "repeated and malformed", xLabel: "iteration", series: [shares("repeated", "repetitive"), shares("malformed", "malformed")] })),
     card("Tokens generated so far", null, lineChart({ label: "tokens", xLabel: "iteration", series: [{ name: "iteration", points: tokens }] })),
   ];
 }
@@ -78,7 +78,7 @@ function evaluationSection(index) {
       number(one.tokens), percent(one.repetitive), percent(one.explore), percent(one.malformed), percent(one.inadmissible), one.episodes];
   });
   const columns = ["run", "evaluation", "panel"].map((title) => [title, false]).concat(
-    ["success %", "95 %", "steps", "tokens", "repeated %", "exploring %", "unreadable %", "refused %", "episodes"].map((title) => [title, true]));
+    ["success %", "95 %", "steps", "tokens", "repeated %", "explore %", "malformed %", "inadmissible %", "episodes"].map((title) => [title, true]));
   const kinds = [...new Set(rows.flatMap(({ one }) => Object.keys(one.kinds)))].sort();
   const ofKind = (kind) => rows.flatMap(({ run, one }, series) => {
     const rate = kind === null ? one.success : kindSuccess(one, kind);
@@ -120,7 +120,7 @@ function endingSection(index) {
   const iterations = new Set(index.runs.flatMap((run) => run.iterations.map((iteration) => iteration.source)));
   const [inLoops, others] = [held.filter((source) => iterations.has(source.name)), held.filter((source) => !iterations.has(source.name))];
   return h("section", {}, h("h2", {}, "How trajectories end"),
-    h("p", { class: "quiet" }, "Looped: most of the last five steps repeat an action in its state. Rejected: the world refused most of them. Unreadable: most had no action."),
+    h("p", { class: "quiet" }, "Repeated: most of the last five steps take an action again in its state. Inadmissible: the world refused most of them. Malformed: most had no readable action."),
     others.length > 0 && table(columns, others.map(row), { label: "endings" }),
     inLoops.length > 0 && h("details", { open: inLoops.length < 9 }, h("summary", {}, `${inLoops.length} iterations`), table(columns, inLoops.map(row), { label: "endings of iterations" })));
 }

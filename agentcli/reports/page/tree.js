@@ -21,8 +21,9 @@ class TreeView {
     this.tree = tree;
     this.upper = h("div", {});
     this.chatPlace = h("section", { class: "card tall", tabindex: 0, "aria-label": "trajectory" });
-    this.side = h("section", { class: "card tall", tabindex: 0, "aria-label": "account" });
-    this.node = h("div", { class: "page" }, this.heading(), this.upper, h("div", { class: "split" }, this.chatPlace, this.side));
+    this.side = h("section", { class: "card tall", tabindex: 0, "aria-label": "explanation" });
+    this.panes = h("div", { class: "split" }, this.chatPlace, this.side);
+    this.node = h("div", { class: "page" }, this.heading(), this.upper, this.panes);
   }
 
   heading() {
@@ -119,15 +120,19 @@ class TreeView {
       this.chatPlace.replaceChildren(h("p", { class: "quiet" }, "The tree has no steps."));
       return;
     }
-    const letter = OUTCOMES[leaf.outcome];
-    const others = tree.leaves.filter((other) => other !== leaf).map((other) =>
-      [`${tree.row.source.name}:${tree.row.line}:${other.id}`, `${MARKS[OUTCOMES[other.outcome]]} to step ${other.id}`]);
+    const others = this.choices(tree).filter((_, place) => tree.leaves[place] !== leaf);
     const elsewhere = this.index.byTask.get(tree.row.task).filter((row) => row !== tree.row).slice(0, 20).map((row) =>
       [`${row.source.name}:${row.line}`, `${row.source.name}:${row.line}`]);
     this.chatPlace.replaceChildren(
-      h("div", { class: "tools" }, h("h2", {}, `Trajectory to step ${leaf.id} `), mark(letter), ` ${OUTCOME_WORDS[letter]} `,
-        choice("beside", [["", "the account"], ...others, ...elsewhere], asked.get("beside") ?? "", (beside) => go({ beside }))),
+      h("div", { class: "tools" }, h("h2", {}, `${tree.trajectory(leaf)} `), mark(leaf.outcome), ` ${endingWords(leaf)} `,
+        choice("beside", [["", "explanation"], ...others, ...elsewhere], asked.get("beside") ?? "", (beside) => go({ beside }))),
       chat(tree, leaf, this.methods, (step) => this.choose(step)));
+  }
+
+  /** The trajectories of a tree, as choices of what stands beside. */
+  choices(tree) {
+    const { source, line } = tree.row;
+    return tree.leaves.map((leaf) => [`${source.name}:${line}:${leaf.id}`, `${MARKS[OUTCOMES[leaf.outcome]]} ${tree.trajectory(leaf)}`]);
   }
 
   /** Marks the chosen step and its trajectory. */
@@ -158,18 +163,29 @@ class TreeView {
   }
 
   async showSide(asked) {
-    if (asked.get("beside")) {
-      const other = await this.besideChat(asked.get("beside"));
-      if (other) {
-        this.side.replaceChildren(...other);
-        // Both sides show the same moment.
-        const turn = this.side.querySelectorAll("[data-turn]")[this.tree.path(this.leaf).indexOf(this.step)];
-        if (turn) this.side.scrollTop = turn.offsetTop - 40;
-        return;
-      }
+    const other = asked.get("beside") && await this.besideChat(asked.get("beside"));
+    this.panes.classList.toggle("equal", Boolean(other));
+    for (const mark of this.panes.querySelectorAll(".parting")) mark.remove();
+    if (!other) {
+      this.side.replaceChildren(this.step ? account(this.tree, this.step, this.methods) : this.extremes());
+      return;
     }
-    const parts = this.step ? account(this.tree, this.step, this.methods) : this.extremes();
-    this.side.replaceChildren(parts);
+    this.side.replaceChildren(...other.nodes);
+    this.markParting(other.tree, other.leaf);
+    // Both sides show the same moment.
+    const turn = this.side.querySelectorAll("[data-turn]")[this.tree.path(this.leaf).indexOf(this.step)];
+    if (turn) this.side.scrollTop = turn.offsetTop - 40;
+  }
+
+  /** Marks, on both sides, the first step where the actions differ. */
+  markParting(otherTree, otherLeaf) {
+    const path = this.tree.path(this.leaf);
+    const other = otherTree.path(otherLeaf);
+    const place = path.findIndex((step, depth) => !other[depth] || this.tree.action(step) !== otherTree.action(other[depth]));
+    const parting = place < 0 ? path.length : place;
+    for (const pane of [this.chatPlace, this.side]) {
+      pane.querySelectorAll("[data-turn]")[parting]?.before(h("p", { class: "parting" }, "From here on they differ."));
+    }
   }
 
   async besideChat(wanted) {
@@ -179,13 +195,12 @@ class TreeView {
     const tree = row === this.tree.row ? this.tree : await readTree(this.index, row);
     const leaf = tree.leaves.find((one) => one.id === Number(id ?? NaN)) ?? tree.leaves.find((one) => one.outcome === "success") ?? tree.leaves[0];
     if (!leaf) return null;
-    const letter = OUTCOMES[leaf.outcome];
     const held = tree.data.credit.map((column) => column.method).filter((method) => this.methods.includes(method));
-    const choices = tree.leaves.map((one) => [`${name}:${line}:${one.id}`, `${MARKS[OUTCOMES[one.outcome]]} to step ${one.id}`]);
-    return [h("div", { class: "tools" }, h("h2", {}, row === this.tree.row ? "Beside it " : `${name}:${line} `), mark(letter), ` ${OUTCOME_WORDS[letter]} `,
-      choice("trajectory", choices, `${name}:${line}:${leaf.id}`, (beside) => go({ beside })),
+    const nodes = [h("div", { class: "tools" }, h("h2", {}, row === this.tree.row ? "Beside it " : `${name}:${line} `), mark(leaf.outcome), ` ${endingWords(leaf)} `,
+      choice("trajectory", this.choices(tree), `${name}:${line}:${leaf.id}`, (beside) => go({ beside })),
       h("a", { href: treeAddress(row, { leaf: leaf.id }) }, "open"), " ", h("a", { href: changed({ beside: null }) }, "close")),
     chat(tree, leaf, held, (step) => go(Object.fromEntries(new URLSearchParams(treeAddress(row, { step: step.id, leaf: leaf.id, beside: null }).slice(1)))))];
+    return { nodes, tree, leaf };
   }
 
   /** What is shown before a step is chosen: the ends of every method's scale, and the keys. */

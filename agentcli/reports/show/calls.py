@@ -15,7 +15,7 @@ LONGEST_THOUGHT = 60
 
 
 def shares_table(file: str, shares: Sequence[CallShares]) -> Blocks:
-    """The share of each tool at every step, in percent (001 Figure 5)."""
+    """The share of each tool at every step, in percent (Rare-tool Figure 5)."""
     together, *steps = shares
     columns = ["all", *(f"step {one.step}" for one in steps)]
     table = Blocks(f"calls in {file}, in %", ["tool"], columns)
@@ -33,7 +33,7 @@ def shares_table(file: str, shares: Sequence[CallShares]) -> Blocks:
 
 
 def steps_table(shown: ShownTree) -> Blocks:
-    """The calls of one tree with what the judge said of them (001 Table 1)."""
+    """The calls of one tree with what the judge said of them (Rare-tool Table 1)."""
     title = f"{shown.place}  {shown.tree.task.id}"
     table = Blocks(
         title,

@@ -10,7 +10,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from agentcli.records.pictures import described, folder_beside
-from agentcli.records.types import Pictures, Step
+from agentcli.records.types import Pictures, Step, Validity
 from agentcli.reports.show.style import (
     MARKS,
     QUIET,
@@ -37,7 +37,8 @@ def chat(shown: ShownTree, steps: list[Step], number: int) -> Iterator[Renderabl
         yield _indented(step.observation, style=QUIET)
         yield from _pictures(shown, step.pictures)
         yield _indented(step.response or "(no response)", style="")
-        yield Padding(action(step), (0, 0, 0, INDENT))
+        if more := _beyond_response(step):
+            yield Padding(more, (0, 0, 0, INDENT))
     last = steps[-1]
     yield Rule(style=QUIET)
     yield _indented(last.next_observation, style=QUIET)
@@ -45,6 +46,17 @@ def chat(shown: ShownTree, steps: list[Step], number: int) -> Iterator[Renderabl
     assert last.outcome is not None
     mark, style = MARKS[last.outcome]
     yield Text(f"{mark} {last.outcome} after {len(steps)} steps", style=style)
+
+
+def _beyond_response(step: Step) -> Text:
+    """The action, unless the response above shows it; then only what is wrong with it."""
+    if step.error is None and step.response:
+        if step.validity is Validity.MALFORMED:
+            return Text(Validity.MALFORMED, style="yellow")
+        if step.action and step.action in step.response:
+            valid = step.validity is Validity.VALID
+            return Text("" if valid else step.validity, style="yellow")
+    return action(step)
 
 
 def step_details(shown: ShownTree, step: Step) -> Iterator[RenderableType]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.text import Text
 
 from agentcli.evaluation.record import EvaluationSummary, Results, ResultsByKind
-from agentcli.evaluation.training import course as parts_of
+from agentcli.evaluation.training import course
 from agentcli.records.faults import printable
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.show.runs import (
@@ -16,6 +16,7 @@ from agentcli.reports.show.runs import (
     RunHoldings,
     RunOverview,
     StageOverview,
+    headline,
 )
 from agentcli.reports.show.style import share_style, sparkline
 from agentcli.reports.show.trees import TreeOverview
@@ -68,13 +69,14 @@ def stages_table(run: str, stages: Sequence[StageOverview], now: datetime) -> Bl
     return table
 
 
-def course(iterations: Sequence[IterationOverview]) -> Text:
-    """Success over the iterations of a loop, as a sparkline with its ends."""
+def loop_line(iterations: Sequence[IterationOverview]) -> Text:
+    """Success over the iterations of a loop, as a sparkline with its headline."""
     shares = [one.success for one in iterations]
+    ends = headline(iterations)
     text = Text(f"success over {len(shares)} iterations: ")
-    text.append(f"{percent(shares[0])} % ")
+    text.append(f"{percent(ends.first)} % ")
     text.append(sparkline(shares), style="green")
-    return text.append(f" {percent(shares[-1])} %")
+    return text.append(f" {percent(ends.last)} % ({printable(ends.measured_on)})")
 
 
 def loop_tables(iterations: Sequence[IterationOverview]) -> Iterator[Blocks]:
@@ -92,7 +94,14 @@ def _loop_kinds(iterations: Sequence[ResultsByKind]) -> Blocks:
     table = Blocks(
         "rollouts by kind",
         ["kind", "success"],
-        ["first %", "last %", "steps", "tokens", "repeated %", "unusable %"],
+        [
+            "first quarter %",
+            "last quarter %",
+            "steps",
+            "tokens",
+            "repeated %",
+            "malformed %",
+        ],
     )
     kinds = sorted({kind for results in iterations for kind in results.kinds})
     for kind in kinds:
@@ -105,12 +114,13 @@ def _loop_kinds(iterations: Sequence[ResultsByKind]) -> Blocks:
 
 def _loop_cells(kind: str, every: Sequence[Results]) -> list[str]:
     shares = [results.success.rate for results in every]
+    quarters = course(shares)
     last = every[-1]
     return [
         kind,
-        sparkline(parts_of(shares, parts=LONGEST_COURSE)),
-        percent(shares[0]),
-        percent(shares[-1]),
+        sparkline(course(shares, parts=LONGEST_COURSE)),
+        percent(quarters[0]),
+        percent(quarters[-1]),
         f"{last.steps:.1f}",
         f"{last.tokens:.0f}",
         percent(last.repetitive),
@@ -179,14 +189,18 @@ def _is_graded(tree: TreeOverview) -> bool:
 
 
 def trees_table(trees: Sequence[TreeOverview], *, whole: bool = False) -> Blocks:
-    """The trees, a row each, in their order."""
+    """The trees, a row each, in their order.
+
+    A column of costs that says the same of every tree is left out.
+    """
     heads = ["succeed", SCORE, "steps", "forks", "tokens"]
-    table = Blocks("trees, failures first", ["line", "kind", "task"], heads)
+    table = Blocks("trees, failures first", ["line", "kind", "task", "ended"], heads)
     for tree in trees if whole else trees[:MOST_TREES]:
         cells = [
             str(tree.line),
             tree.kind,
             tree.instruction,
+            _endings(tree),
             f"{tree.success} of {tree.trajectories}",
             f"{tree.score:.3f}",
             str(tree.steps),
@@ -196,7 +210,18 @@ def trees_table(trees: Sequence[TreeOverview], *, whole: bool = False) -> Blocks
         table.add(cells, style=share_style(tree.success, tree.trajectories))
     if not any(map(_is_graded, trees)):
         table.leave_out(SCORE)
+    # How a single trajectory ended says whether it succeeded.
+    if all(tree.trajectories == 1 for tree in trees):
+        table.leave_out("succeed")
+    table.leave_out_constant("steps", "forks", "tokens")
     return table
+
+
+def _endings(tree: TreeOverview) -> str:
+    """How the trajectories of a tree ended: "repeated", or "3 success, 5 repeated"."""
+    if len(tree.endings) == 1:
+        return next(iter(tree.endings))
+    return ", ".join(f"{count} {name}" for name, count in tree.endings.items())
 
 
 def run_view(
@@ -210,7 +235,7 @@ def run_view(
             f"begun and not ended: {', '.join(map(printable, holdings.unfinished))}"
         )
     if holdings.iterations:
-        yield course(holdings.iterations)
+        yield loop_line(holdings.iterations)
         yield from loop_tables(holdings.iterations)
     if holdings.evaluations:
         yield evaluations_table(holdings.evaluations)

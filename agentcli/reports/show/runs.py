@@ -9,6 +9,7 @@ import msgspec
 
 from agentcli.errors import AgentCliError, DataError
 from agentcli.evaluation.record import EvaluationSummary, ResultsByKind
+from agentcli.evaluation.training import course
 from agentcli.records.files import read_json
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, loop_folders
@@ -75,6 +76,17 @@ class IterationOverview(msgspec.Struct, kw_only=True):
     """None: written by an agentcli that did not record them."""
     evaluated: dict[str, Share] = {}
     """Success of the updated policy, by the label of an evaluation."""
+
+
+class LoopHeadline(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a loop came, in two shares of success.
+
+    One iteration has too few tasks of its own to say that.
+    """
+
+    first: float
+    last: float
+    measured_on: str
 
 
 class LoopSuccess(msgspec.Struct):
@@ -239,12 +251,12 @@ def method_of(name: str, record: StageRecord) -> str | None:
 def success_of(name: str, record: StageRecord) -> float | None:
     """The share of success of what a stage sampled; None for one that samples nothing.
 
-    For a loop it is that of its last iteration. Raises ValidationError for statistics
+    For a loop it is the mean of its last quarter. Raises ValidationError for statistics
     that no stage writes.
     """
     if name == "run":
-        course = msgspec.convert(record.statistics, LoopSuccess).success
-        return course[-1] if course else None
+        shares = msgspec.convert(record.statistics, LoopSuccess).success
+        return course(shares)[-1] if shares else None
     if name.startswith(EVALUATIONS):
         measured = msgspec.convert(record.statistics, EvaluationSuccess).success
         return None if measured is None else measured.rate
@@ -260,8 +272,21 @@ def newest_success(path: Path, stages: Sequence[EndedStage]) -> Success | None:
         if stage.success is not None:
             label = stage.name.rpartition("/")[2]
             return Success(rate=stage.success, measured_on=label)
-    course = [one.success for one in iterations(path)]
-    return Success(rate=course[-1], measured_on="run") if course else None
+    shares = course([one.success for one in iterations(path)])
+    return Success(rate=shares[-1], measured_on="run") if shares else None
+
+
+def headline(iterations: Sequence[IterationOverview]) -> LoopHeadline:
+    """The first and the last evaluation, else the means of the outer quarters."""
+    evaluated = [one.evaluated for one in iterations if one.evaluated]
+    for label in evaluated[-1] if evaluated else ():
+        shares = [of_labels[label] for of_labels in evaluated if label in of_labels]
+        if len(shares) > 1:
+            words = f"evaluation {label}, first and last"
+            return LoopHeadline(first=shares[0], last=shares[-1], measured_on=words)
+    quarters = course([one.success for one in iterations])
+    words = "sampled, means of the first and the last quarter"
+    return LoopHeadline(first=quarters[0], last=quarters[-1], measured_on=words)
 
 
 def iterations(path: Path) -> list[IterationOverview]:

@@ -50,12 +50,12 @@ def action(step: Step) -> Text:
     if step.tag is not None:
         text.append(f"[{one_line(step.tag)}] ", style="cyan")
     if step.error is not None:
-        return text.append(f"broke: {one_line(step.error)}", style="magenta")
+        return text.append(f"errored: {one_line(step.error)}", style="magenta")
     if step.validity is Validity.MALFORMED:
-        return text.append(f"unreadable: {one_line(step.response)}", style="yellow")
+        return text.append(f"malformed: {one_line(step.response)}", style="yellow")
     words = " | ".join(map(one_line, named_action(step).splitlines()))
     if step.validity is Validity.INADMISSIBLE:
-        return text.append(f"{words} (refused)", style="yellow")
+        return text.append(f"{words} (inadmissible)", style="yellow")
     return text.append(words, style="bold")
 
 

@@ -1,44 +1,37 @@
 """The trees of a run as rows, and one of them with its credit."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from agentcli.errors import DataError, UsageError
+from agentcli.evaluation.endings import ENDINGS, ending
 from agentcli.records.files import read_line, read_numbered
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.step_rows import mean_advantage
-from agentcli.records.trees import validate_credit, validate_tree
+from agentcli.records.trees import (
+    paths,
+    read_trees,
+    validate_credit,
+    validate_tree,
+)
 from agentcli.records.types import (
     Credit,
-    Ledger,
     Outcome,
-    Position,
+    Step,
     StepCredit,
     Task,
     Tree,
 )
 
 
-class StepHead(msgspec.Struct):
-    """The part of a step that a row of trees is made of. The rest is not decoded."""
-
-    id: Position
-    parent: Position | None = None
-    reward: float = 0.0
-    outcome: Outcome | None = None
-
-
 class TreeHead(msgspec.Struct):
-    """The part of a tree that a row of trees is made of."""
+    """Which task a tree is of. The rest is not decoded."""
 
     task: Task
-    instruction: str
-    method: str
-    steps: list[StepHead]
-    ledger: Ledger
 
 
 class CreditHead(msgspec.Struct):
@@ -60,6 +53,8 @@ class TreeOverview(msgspec.Struct, kw_only=True):
     score: float
     """Mean over its trajectories of the sum of rewards."""
     errored: int
+    endings: dict[str, int]
+    """How many trajectories ended in each way (evaluation.endings)."""
     steps: int
     forks: int
     tokens: int
@@ -113,7 +108,7 @@ def tree_overviews(
     """
     rows = []
     kinds = set()
-    for line, tree in read_numbered(file, TreeHead):
+    for line, tree in read_trees(file):
         row = _row(line, tree)
         kinds.add(row.kind)
         if kind is not None and row.kind != kind:
@@ -128,8 +123,9 @@ def tree_overviews(
     return sorted(rows, key=_success_and_score)
 
 
-def _row(line: int, tree: TreeHead) -> TreeOverview:
+def _row(line: int, tree: Tree) -> TreeOverview:
     outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
+    counts = Counter(map(ending, paths(tree)))
     return TreeOverview(
         line=line,
         task=tree.task.id,
@@ -139,13 +135,14 @@ def _row(line: int, tree: TreeHead) -> TreeOverview:
         success=outcomes.count(Outcome.SUCCESS),
         score=_score(tree.steps),
         errored=outcomes.count(Outcome.ERRORED),
+        endings={name: counts[name] for name in ENDINGS if name in counts},
         steps=tree.ledger.steps,
         forks=tree.ledger.forks,
         tokens=tree.ledger.generated_tokens,
     )
 
 
-def _score(steps: Sequence[StepHead]) -> float:
+def _score(steps: Sequence[Step]) -> float:
     """The mean over trajectories of the sum of rewards."""
     sums: dict[int | None, float] = {}
     ends = []

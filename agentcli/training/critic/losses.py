@@ -13,7 +13,7 @@ def value_losses(
     old_B: Tensor | None = None,
     clip: float | None = None,
 ) -> Tensor:
-    """(V - R)^2 of each row (001 section 3.3).
+    """(V - R)^2 of each row (Rare-tool section 3.3).
 
     With `clip`, the larger of this and (V' - R)^2, where V' is V clipped to within
     `clip` of `old_B`, the value before training. A value that has already moved further

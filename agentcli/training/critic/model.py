@@ -1,13 +1,13 @@
 """The critic: its network and its directory.
 
 V(s) is read at the last token of the prompt, from a transformers model for token
-classification with one label. Its head is `linear`, or the `mlp` of 001 section 3.3; a
-new head outputs 0. A critic's directory has one file more than a model's, critic.json.
-With a linear head it loads with AutoModelForTokenClassification; with an mlp the
-backbone loads with AutoModel, and the head is in head.safetensors. A LoRA adapter
-stores the head with its own weights. A directory without critic.json is treated as a
-model and gets a new head. A process reward model has the same format: it is read at the
-last token of the response, and critic.json says so.
+classification with one label. Its head is `linear`, or the `mlp` of Rare-tool section
+3.3; a new head outputs 0. A critic's directory has one file more than a model's,
+critic.json. With a linear head it loads with AutoModelForTokenClassification; with an
+mlp the backbone loads with AutoModel, and the head is in head.safetensors. A LoRA
+adapter stores the head with its own weights. A directory without critic.json is treated
+as a model and gets a new head. A process reward model has the same format: it is read
+at the last token of the response, and critic.json says so.
 
 Shape suffixes: B prompts, T padded length.
 """

@@ -5,7 +5,8 @@ from typing import Literal
 from agentcli.records.section import Positive, Section
 
 Head = Literal["linear", "mlp"]
-"""linear: one weight per feature. mlp: with a hidden layer of the model's width (001).
+"""linear: one weight per feature. mlp: with a hidden layer of the model's width
+(Rare-tool).
 """
 
 

@@ -8,7 +8,7 @@ id:
     token or sequence classification     one label: its number; two: the probability of
                                          the second, as TRL's PRMTrainer trains it
     causal language model                asked whether the step is good: the probability
-                                         of Yes against No (as in 002 App. C.2)
+                                         of Yes against No (as in RewardFlow App. C.2)
 
 All are decoders, read at the last token. Shape suffixes: B rows, T padded length.
 """

@@ -74,7 +74,7 @@ class Appraisal:
         return self.plan.tokens.gather(self.plan.tokens.old, rows)
 
     def advantages(self, rows: list[int]) -> Tensor:
-        """A_t = R_t - V_old(s_t) (B,) of these rows (001 section 3.3)."""
+        """A_t = R_t - V_old(s_t) (B,) of these rows (Rare-tool section 3.3)."""
         returns = [self.plan.rows[row].parts[RETURN] for row in rows]
         return torch.tensor(returns) - self.values[rows]
 

@@ -1,4 +1,4 @@
-"""The actor's loss of 001 section 3.3 as a pure function of tensors.
+"""The actor's loss of Rare-tool section 3.3 as a pure function of tensors.
 
 An action is a whole response: log pi(a|s) is the sum over its tokens, at the
 temperature at which it was sampled.
@@ -42,7 +42,7 @@ def action_losses(
     clip: float,
     beta: float,
 ) -> ActionLosses:
-    """The clipped surrogate with the squared log-ratio as a penalty (001 eq. 1 and 2).
+    """The clipped surrogate with the squared log-ratio as a penalty (Rare-tool eq. 1 and 2).
 
     The paper prints L^CLIP + beta L_KL, although one term should be large and the other
     small. Here the surrogate is maximised and the penalty is minimised.

@@ -1,4 +1,4 @@
-"""The objective `offline-ppo`: PPO on recorded steps, with a critic (001)."""
+"""The objective `offline-ppo`: PPO on recorded steps, with a critic (Rare-tool)."""
 
 from typing import Literal
 
@@ -9,12 +9,12 @@ from agentcli.training.objectives import Objective
 
 
 class OfflinePpoOptions(CriticOptions, kw_only=True):
-    """The penalty of 001, and the critic; train.clip clips the surrogate."""
+    """The penalty of Rare-tool, and the critic; train.clip clips the surrogate."""
 
     head: Head = "mlp"
     """The value head of a new critic: linear or mlp. It outputs 0 at first."""
     beta: NotNegative = 0.1
-    """Weight of the squared log-ratio (001 eq. 1), used instead of train.beta."""
+    """Weight of the squared log-ratio (Rare-tool eq. 1), used instead of train.beta."""
     old: Literal["epoch", "start"] = "epoch"
     """The models of pi_old and V_old. epoch: those at the start of the epoch. start:
     those at the start of training, where a new critic outputs 0 everywhere.
@@ -36,7 +36,7 @@ class OfflinePpoMetrics(MetricsLine, kw_only=True):
     """The actor's loss: beta * squared_log_ratio - surrogate."""
     surrogate: float
     squared_log_ratio: float
-    """Mean of (log pi - log pi_old)^2, in square nats: 001 eq. 2."""
+    """Mean of (log pi - log pi_old)^2, in square nats: Rare-tool eq. 2."""
     entropy: float
     """In nats per token, at the temperature of each row."""
     clip_fraction: float

@@ -1,4 +1,4 @@
-"""`train` with objective offline-ppo: PPO on a fixed rollout (001 3.3).
+"""`train` with objective offline-ppo: PPO on a fixed rollout (Rare-tool 3.3).
 
 Before an epoch, log pi_old(a|s) and V_old(s) are computed with the current actor and
 critic; A = R - V_old(s). Each update minimises beta * mean (log pi - log pi_old)^2 -

@@ -5,7 +5,7 @@ loss). The weights of an update are normalised together before any row is run: o
 microbatches, all ranks, and the rows that cannot have a gradient. Gradient accumulation
 therefore changes only the order of a floating-point sum.
 
-Probabilities are those of the sampling distribution: the ratio of 002 eq. 10 is
+Probabilities are those of the sampling distribution: the ratio of RewardFlow eq. 10 is
 relative to the behaviour policy, which at temperature T is softmax(logits / T). Entropy
 and KL use the same distribution.
 
@@ -63,7 +63,7 @@ def token_losses(
     reference_N: Tensor | None,
     beta: float,
 ) -> TokenLosses:
-    """The clipped surrogate and the KL penalty of each token (002 eq. 10 and 11).
+    """The clipped surrogate and the KL penalty of each token (RewardFlow eq. 10 and 11).
 
     `old_N` are the log-probabilities stored during sampling. `reference_N` may be None
     only if beta is 0.
@@ -95,13 +95,13 @@ def token_weights(
     lengths_R = lengths_R.double()
     token_weights_R = weights_R.double()
     if aggregate == "step":
-        # 002 eq. 11: mean over trajectories of mean over steps of mean over tokens. The
-        # share is the weight of a step in its trajectories (`rows.py`).
+        # RewardFlow eq. 11: mean over trajectories of mean over steps of mean over
+        # tokens. The share is the weight of a step in its trajectories (`rows.py`).
         token_weights_R = token_weights_R * shares_R.double() / lengths_R
     elif aggregate == "sequence":
         # Mean over rows of mean over tokens.
         token_weights_R = token_weights_R / lengths_R
-    # Otherwise token, 003 eq. 2: mean over all tokens.
+    # Otherwise token, CARL eq. 2: mean over all tokens.
     total = (token_weights_R * lengths_R).sum()
     if total == 0:
         return torch.zeros_like(token_weights_R)

@@ -208,7 +208,7 @@ def _trained_entries(
         inherited = entry.parts.get(INHERITED) if update == "all" else None
         inherits = entry.advantage is None and inherited is not None
         if inherits:
-            # An only child inherits the advantage of the step before it (003 eq. 16).
+            # An only child inherits the advantage of the step before it (CARL eq. 16).
             entry = msgspec.structs.replace(entry, advantage=inherited)
         check_numbers(entry, f"{place}: steps[{position}]")
         if entry.advantage is None:
@@ -222,14 +222,14 @@ def _trained_entries(
 
 
 def _critical_steps(trajectories: list[list[Step]]) -> set[int]:
-    """The steps on these trajectories that have a sibling (003 eq. 13)."""
+    """The steps on these trajectories that have a sibling (CARL eq. 13)."""
     parents = {step.id: step.parent for steps in trajectories for step in steps}
     children = Counter(parents.values())
     return {step for step, parent in parents.items() if children[parent] > 1}
 
 
 def _shares(trajectories: list[list[Step]], entries: list[StepCredit]) -> list[float]:
-    """The share of every entry (002 eq. 11)."""
+    """The share of every entry (RewardFlow eq. 11)."""
     repeats = Counter(entry.step for entry in entries)
     portions: dict[int, list[float]] = {step: [] for step in repeats}
     for steps in trajectories:

@@ -2,18 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from agentcli.analysis.page.endings import ending
 from agentcli.analysis.page.texts import TextTable, kept_part, units, visible
 from agentcli.analysis.page.tokens import no_ends, token_ends_of
 from agentcli.analysis.page.trees import START, PageTree, page_tree
 from agentcli.credit.registry import METHODS
 from agentcli.records.files import read_records
-from agentcli.records.types import Credit, Step, Tree, Validity
+from agentcli.records.types import Credit, Step, Tree
 from command_line import agentcli
-from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, chains, step, tree, walk
+from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, step, tree
 from hypothesis import given
 from hypothesis import strategies as st
 from pages import prompts_of, rows_of, viewed
@@ -154,21 +152,6 @@ def test_a_step_that_leads_back_says_where() -> None:
 def test_leaves_and_successes_are_counted_below_every_step() -> None:
     page = of(step(0, None), step(1, 0, outcome=SUCCESS), step(2, 0, outcome=ERRORED))
     assert [(cells.leaves, cells.success) for cells in page.steps] == [(2, 1), (1, 1), (1, 0)]
-
-
-@pytest.mark.parametrize(
-    ("steps", "expected"),
-    [
-        (walk("abc", SUCCESS), "solved"),
-        (walk("abc", ERRORED), "broke"),
-        (walk("abababababab", TRUNCATED), "looped"),
-        (walk("abcdef", TRUNCATED, invalid={2, 3, 4}), "rejected"),
-        ([{"validity": Validity.MALFORMED, "action": None, "outcome": FAILURE}], "unreadable"),
-        (walk("abcdef", TRUNCATED), "other"),
-    ],
-)
-def test_how_a_trajectory_ended(steps: list[dict[str, Any]], expected: str) -> None:
-    assert ending(chains([steps]).steps) == expected
 
 
 def test_tokens_lie_where_the_tokenizer_says_or_nowhere(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The two texts of an ALFWorld state: the exact key and the papers' canonical state (002 B.1, Fig. 11), in real games."""
+"""The two texts of an ALFWorld state: the exact key and the papers' canonical state (RewardFlow B.1, Fig. 11), in real games."""
 
 import random
 from collections import defaultdict

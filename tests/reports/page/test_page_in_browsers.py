@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 from agentcli.records.files import RecordWriter, read_records
+from agentcli.records.trees import leaves, path
 from agentcli.records.types import Credit, Outcome, Task, Tree
 from agentcli.reports.page import document
 from browsers import Browser
@@ -139,6 +140,26 @@ def test_the_prompt_is_whole(browser: Browser, page: Path, run: Path) -> None:
     browser.run(f'document.querySelector("{fold}").open = true')
     browser.ask("wait", f"{fold} pre")
     assert browser.text(f"{fold} pre") == deepest.prompt
+
+
+def test_two_trajectories_stand_side_by_side_and_show_where_they_part(browser: Browser, page: Path, run: Path) -> None:
+    held = next(iter(read_records(run / "trees.jsonl", Tree)))
+    first, other, *_ = leaves(held)
+    acts, others = ([step.action for step in path(held, leaf)] for leaf in (first, other))
+    parting = next(place for place, (one, two) in enumerate(zip(acts, others, strict=False)) if one != two)
+    asked = {"view": "tree", "run": "x", "line": 1, "leaf": first.id}
+    browser.open(page, address(**asked, beside=f"x:1:{other.id}"))
+    widths = browser.run("[...document.querySelectorAll('.split > section')].map((pane) => pane.clientWidth)")
+    assert abs(widths[0] - widths[1]) <= 1
+    marked = "[...document.querySelectorAll('.parting')].map((mark) => mark.nextElementSibling.dataset.turn)"
+    assert browser.run(marked) == [str(path(held, leaf)[parting].id) for leaf in (first, other)]
+    total = len(leaves(held))
+    assert f"trajectory 1 of {total}, {len(acts)} steps" in browser.text(".split h2")
+    assert f"trajectory 2 of {total}, {len(others)} steps" in browser.text(
+        ".split > section:last-child option[selected]"
+    )
+    browser.go(address(**asked))
+    assert browser.run("document.querySelectorAll('.parting').length") == 0
 
 
 def test_keys_walk_through_the_tree_and_between_trees(browser: Browser, page: Path) -> None:

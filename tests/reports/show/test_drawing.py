@@ -66,7 +66,25 @@ def test_a_fork_says_what_its_branches_come_to() -> None:
 @pytest.mark.parametrize("validity", [Validity.MALFORMED, Validity.INADMISSIBLE])
 def test_what_did_nothing_is_marked(validity: Validity) -> None:
     text = printed(tree_drawing(shown(line_of(1, validity=validity, response="words"))))
-    assert ("unreadable: words" if validity is Validity.MALFORMED else "(refused)") in text
+    assert ("malformed: words" if validity is Validity.MALFORMED else "(inadmissible)") in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "times", "said"),
+    [
+        ({}, 1, ""),
+        ({"validity": Validity.INADMISSIBLE}, 1, "inadmissible"),
+        ({"validity": Validity.MALFORMED, "action": None}, 1, "malformed"),
+        ({"response": ""}, 1, "look up"),
+        ({"action": "look down"}, 1, "look down"),
+        ({"error": "engine lost"}, 1, "errored: engine lost"),
+    ],
+)
+def test_a_chat_says_an_action_once(fields: dict[str, object], times: int, said: str) -> None:
+    grown = line_of(1, **{"response": "<think>so</think> look up", "action": "look up", "tag": "think", **fields})
+    text = printed(*chat(shown(grown), grown.steps, 1))
+    assert text.count("look up") == times
+    assert said in text
 
 
 def test_a_long_stretch_is_shortened_and_whole_on_demand() -> None:

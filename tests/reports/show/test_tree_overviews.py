@@ -9,7 +9,7 @@ from agentcli.records.types import Credit, StepCredit, Task, Tree
 from agentcli.reports.show.run_tables import trees_table
 from agentcli.reports.show.trees import ShownTree, add_credit, credit_names, tree_overviews
 from agentcli.reports.show.trees import find_tree as find_in
-from credit_trees import ERRORED, SUCCESS, TRUNCATED, outcomes, step, tree
+from credit_trees import ERRORED, SUCCESS, TRUNCATED, chains, outcomes, step, tree, walk
 from refusal import refused
 from table_text import text_of
 
@@ -68,6 +68,25 @@ def test_a_score_is_the_mean_over_trajectories_of_the_sum_of_rewards(tmp_path: P
     assert first[header.index("score")] == "0.250"
     plain = [msgspec.structs.replace(row, success=1, trajectories=1, score=1.0) for row in rows]
     assert "score" not in text_of(trees_table(plain))[0]
+
+
+def test_a_list_says_how_trees_ended_and_no_cost_that_all_share(tmp_path: Path) -> None:
+    looping = named(chains([walk("ababababab", TRUNCATED)]), "loops")
+    refused_moves = named(chains([walk("abcdefghij", TRUNCATED, invalid={5, 6, 7})]), "refused")
+    several = named(chains([walk("abc", SUCCESS), walk("ababababab", TRUNCATED), walk("abc", SUCCESS)]), "several")
+    with RecordWriter(tmp_path / "trees.jsonl") as writer:
+        for one in (looping, refused_moves, several):
+            writer.write(one)
+    rows = {row.task: row for row in tree_overviews(tmp_path / "trees.jsonl")}
+    assert rows["several"].endings == {"success": 2, "repeated": 1}
+    header, *cells = text_of(trees_table(list(rows.values())))
+    assert {row[header.index("ended")] for row in cells} == {"repeated", "inadmissible", "2 success, 1 repeated"}
+    assert "succeed" in header
+    header, *cells = text_of(trees_table([rows["loops"], rows["refused"]]))
+    assert not {"succeed", "steps", "forks", "tokens"} & set(header)
+    longer = msgspec.structs.replace(rows["loops"], steps=3)
+    assert "steps" in text_of(trees_table([longer, rows["refused"]]))[0]
+    assert "steps" in text_of(trees_table([rows["loops"]]))[0]
 
 
 def test_failed_leaves_out_what_always_succeeds(run: Path) -> None:

@@ -1,4 +1,4 @@
-"""The actor's loss of 001 against a closed form in numpy, its gradient beyond the clip, and what a fitting critic leaves."""
+"""The actor's loss of Rare-tool against a closed form in numpy, its gradient beyond the clip, and what a fitting critic leaves."""
 
 import numpy as np
 import pytest

@@ -50,7 +50,7 @@ def test_duplicates_of_a_step_split_its_share(tree, tmp_path):
 
 
 def test_duplicates_take_the_length_of_their_own_trajectory(tree, tmp_path):
-    """002 eq. 11 to the letter where leaves differ in length: grpo's weighted advantages sum to 0."""
+    """RewardFlow eq. 11 to the letter where leaves differ in length: grpo's weighted advantages sum to 0."""
     # Leaves 2 (two steps) and 3 (three), which share step 0.
     del tree.steps[4]
     tree.steps[2].outcome, tree.steps[3].outcome = Outcome.SUCCESS, Outcome.FAILURE

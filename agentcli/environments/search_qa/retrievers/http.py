@@ -2,11 +2,11 @@
 
     search-r1   POST /retrieve {"queries": [..], "topk": k, "return_scores": true} gives
                 {"result": [[{"document": {"id", "contents"}, "score"}, ..], ..]}, a list
-                for each query (002). It has no pages to access.
+                for each query (RewardFlow). It has no pages to access.
     single      The same, with {"query": ".."} for each query by itself.
     asearcher   The same with "return_scores": false, which gives the documents alone,
                 each with its "url". POST /access {"urls": [..]} gives {"result":
-                [{"contents"} or null, ..]} (003, whose setting is ASearcher's).
+                [{"contents"} or null, ..]} (CARL, whose setting is ASearcher's).
 
 Nothing that the server sends is trusted: bodies and waits are bounded, and what is not
 of the agreed form is an error. Redirects are not followed. Answers are not kept: where a

@@ -19,7 +19,7 @@ TOOLS = {
     "units": "agentcli.environments.tool_qa.tools.units:Units",
     "algebra": "agentcli.environments.tool_qa.tools.algebra:Algebra",
 }
-"""Name -> "module:Class", in the order they are shown (001 section 4.1: eight)."""
+"""Name -> "module:Class", in the order they are shown (Rare-tool section 4.1: eight)."""
 
 REGISTRY = Registry("agentcli.tools", TOOLS, key="tool", kind="tool")
 LONGEST_ANSWER = 800
