@@ -39,7 +39,7 @@ SIDEWAYS = {
 ONLY_RECORDS = ("credit", "evaluation")
 """Rooms that know nothing but records, so that they can be read with the papers alone."""
 
-LONGEST_FILE, LONGEST_FUNCTION = 400, 60
+LONGEST_FILE, LONGEST_FUNCTION = 600, 60
 
 RIDDLES = ("Of ", "Those ", "As ")
 """How no docstring begins: the reader would have to guess the subject."""
