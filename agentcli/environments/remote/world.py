@@ -28,7 +28,7 @@ def open_world(settings: EnvironmentSettings) -> World:
     version; UsageError for options that are the server's own to set.
     """
     refuse_bad_url(settings.name)
-    caller = Caller(settings.name)
+    caller = Caller(settings.name, settings.deadline_seconds)
     served = caller.get("/world", wire.ServedWorld)
     if served is None:
         return OpenEnvWorld(settings, caller)
