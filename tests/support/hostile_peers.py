@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentcli.environments.registry import make_world
+from agentcli.environments.remote.client import Caller
+from agentcli.environments.remote.wire import ServedWorld
 from agentcli.environments.search_qa.retrievers.http import HttpRetriever
 from agentcli.environments.search_qa.retrievers.served import HttpRetrieverOptions
 from agentcli.errors import AgentCliError
 from agentcli.policies.endpoint import Endpoint
-from agentcli.records.settings import EndpointSettings, EnvironmentSettings
+from agentcli.records.settings import EndpointSettings
 
 
 class HostilePeer:
@@ -130,7 +131,7 @@ def _ask_endpoint(url: str, seconds: float) -> None:
 
 
 def _open_world(url: str, seconds: float) -> None:
-    make_world(EnvironmentSettings(name=url, deadline_seconds=seconds))
+    Caller(url, seconds).get("/world", ServedWorld)
 
 
 PEERS: dict[str, Callable[[str, float], None]] = {

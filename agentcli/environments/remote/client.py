@@ -32,6 +32,8 @@ from agentcli.records.http import (
 )
 
 CONNECT_SECONDS = 10.0
+HTTP_SECONDS = 10.0
+"""The shortest deadline of an answer over HTTP, which may be a list of all tasks."""
 TOO_BIG = 1009
 """The close code of a message that was too long (RFC 6455)."""
 AS_THEY_ARE = {
@@ -74,9 +76,9 @@ def _is_loopback(url: str) -> bool:
 
 
 class Caller:
-    """Asks a server over HTTP; an answer has `seconds`."""
+    """Asks a server over HTTP; an answer has `seconds` in all."""
 
-    def __init__(self, url: str, seconds: float = 60.0) -> None:
+    def __init__(self, url: str, seconds: float = HTTP_SECONDS) -> None:
         self.url = url.rstrip("/")
         # A proxy of the environment is not for this machine's own addresses.
         asking = Asking(
