@@ -375,7 +375,12 @@ def main() -> int:
         if host is None:
             return 1
         for payload in inbox:
-            frame = host.serve(frames.decode_request(payload))
+            try:
+                frame = host.serve(frames.decode_request(payload))
+            except (MemoryError, LostEngineError) as error:
+                # The parent quotes it in an error of one line.
+                print(str(error) or type(error).__name__, file=sys.stderr)
+                return 1
             if frame is not None:
                 replies.write(frame)
                 replies.flush()

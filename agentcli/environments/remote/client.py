@@ -41,7 +41,6 @@ AS_THEY_ARE = {
     "UsageError": errors.UsageError,
     "WriteError": errors.WriteError,
 }
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 T = TypeVar("T")
 
@@ -72,7 +71,7 @@ def _headers() -> dict[str, str]:
 
 
 def _is_loopback(url: str) -> bool:
-    return urlsplit(url).hostname in LOOPBACK
+    return urlsplit(url).hostname in wire.LOOPBACK
 
 
 class Caller:

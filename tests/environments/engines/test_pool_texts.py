@@ -11,8 +11,8 @@ from wordy_world import WORDS
 SETTING = "environment.most_text_bytes"
 
 
-def wordy(place: str, **changes: int) -> EnvironmentSettings:
-    return EnvironmentSettings(name="wordy_world:WordyWorld", options={"place": place}, **changes)
+def wordy(place: str, most_text_bytes: int = 2**20) -> EnvironmentSettings:
+    return EnvironmentSettings(name="wordy_world:WordyWorld", options={"place": place}, most_text_bytes=most_text_bytes)
 
 
 @pytest.mark.parametrize("place", ["text", "actions", "state", "canonical", "instruction", "plan"])

@@ -94,7 +94,7 @@ def test_a_session_that_is_always_lost_is_an_errored_leaf(tmp_path: Path) -> Non
         rollout(url, tmp_path, "--leaves", "1")
     (fault,) = errors(tmp_path)
     assert "session is gone" in fault
-    assert "\n" not in fault
+    assert not any(word in fault for word in ("\n", "Traceback", "File ", "raise "))
 
 
 @pytest.mark.parametrize("much", [{"text": "x" * 2 * 10**6}, {"actions": ["go"] * 500_000}], ids=["text", "actions"])
