@@ -32,7 +32,7 @@ from agentcli.exploration.nodes import (
     spelled,
 )
 from agentcli.exploration.parser import read_by_parser
-from agentcli.policies.protocol import Policy, Reply, Request
+from agentcli.policies.protocol import Policy, Reply, Request, reply_within
 from agentcli.prompts.protocol import Dialect, Message, Moment
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.files import derive_seed
@@ -162,8 +162,7 @@ class Actor:
         request = self._request(node, index, attempt)
         overlong_fails = self.settings.rollout.overlong == "failure"
         try:
-            with self._waiting("policy"):
-                reply = await self._policy.respond(request)
+            reply = await self._reply(self._policy, request)
         except (EngineError, PolicyError) as error:
             if isinstance(error, PromptTooLongError) and overlong_fails:
                 return Response(request.message, UNASKED)
@@ -240,8 +239,7 @@ class Actor:
         seed = derive_seed(self.seed, self.task.id, place, "ask", name, index)
         request = self._request_to(chosen, node, message, seed, episode_seed=seed)
         try:
-            with self._waiting("policy"):
-                reply = await self._models[name].respond(request)
+            reply = await self._reply(self._models[name], request)
         except (EngineError, PolicyError) as error:
             fault = f"rollout.{name}: {error}"
             self._unanswered[node.lineage, name, index] = fault
@@ -323,16 +321,13 @@ class Actor:
     def _nowhere(self) -> Context:
         """A context without an observation."""
         return Context(
-            task=self.task,
-            instruction=self._instruction,
-            observations=("",),
+            task=self.task, instruction=self._instruction, observations=("",)
         )
 
     def _request(self, node: Node, index: int, attempt: int) -> Request:
         """The request for the index-th response at `node`.
 
-        Raises UsageError if the dialect leaves out a picture: the policy would act
-        blindly.
+        Raises UsageError if the dialect leaves out a picture.
         """
         message = self.dialect.ask(node.moment)
         if not set(node.moment.pictures) <= set(message.pictures):
@@ -373,6 +368,11 @@ class Actor:
             max_tokens=policy.max_tokens,
             parent_prompt=parent_prompt,
         )
+
+    async def _reply(self, policy: Policy, request: Request) -> Reply:
+        most_bytes = self.settings.environment.most_text_bytes
+        with self._waiting("policy"):
+            return await reply_within(most_bytes, policy, request)
 
     def _charge(self, reply: Reply, same_prompt: bool) -> None:
         shared = reply.prompt_tokens if same_prompt else reply.shared_prompt_tokens

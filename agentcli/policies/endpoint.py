@@ -1,10 +1,9 @@
 """An HTTP client with deadlines, retries and a rate limit.
 
 It does not depend on prompts or on the protocol used over it. Nothing that the server
-sends is trusted. The size of bodies and the waits that the server asks for are limited.
-Redirects are not followed, because they would pass on the key. The key is removed from
-all answers. Error texts become one line. Proxies set in the environment (HTTP_PROXY,
-...) are used for loopback addresses too, unless NO_PROXY lists them.
+sends is trusted (records/http.py). The waits that it asks for are limited. The key is
+removed from all answers. Error texts become one line. Proxies set in the environment
+(HTTP_PROXY, ...) are used for loopback addresses too, unless NO_PROXY lists them.
 """
 
 import asyncio
@@ -25,6 +24,13 @@ from agentcli import __version__
 from agentcli.errors import PolicyError, UsageError
 from agentcli.records.faults import UNREADABLE
 from agentcli.records.files import derive_seed
+from agentcli.records.http import (
+    Asking,
+    HttpAnswer,
+    HttpClient,
+    NoAnswerError,
+    NotReachedError,
+)
 from agentcli.records.settings import EndpointSettings
 
 MAY_PASS = frozenset({408, 409, 429})
@@ -34,7 +40,6 @@ LONGEST_PAUSE = 60.0
 """In seconds. Each pause is twice as long as the one before."""
 LONGEST_WAIT = 600.0
 """A server that asks for a longer wait (Retry-After, seconds) counts as refusing."""
-CONNECT_SECONDS = 10.0
 CONNECTIONS = 256
 """Most attempts in flight; others wait, and their deadline does not run yet."""
 LARGEST_BODY = 32 * 2**20
@@ -106,10 +111,7 @@ class Endpoint:
         self._key = key
         self._clock = clock
         self._sleep = sleep
-        headers = {
-            "User-Agent": f"agentcli/{__version__}",
-            "Accept-Encoding": "identity",
-        }
+        headers = {"User-Agent": f"agentcli/{__version__}"}
         if key:
             if not (key.isascii() and key.isprintable()):
                 raise UsageError(
@@ -117,14 +119,12 @@ class Endpoint:
                     "characters that no header may hold"
                 )
             headers["Authorization"] = f"Bearer {key}"
-        self._client = httpx.AsyncClient(
+        asking = Asking(
+            seconds=settings.request_seconds,
+            setting="policy.endpoint.request_seconds",
             headers=headers,
-            timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
-            limits=httpx.Limits(
-                max_connections=None, max_keepalive_connections=CONNECTIONS
-            ),
-            follow_redirects=False,
         )
+        self._client = HttpClient(asking)
         self._reached = False
         self._slots = asyncio.Semaphore(CONNECTIONS)
         self._gate = asyncio.Lock()
@@ -132,7 +132,7 @@ class Endpoint:
 
     async def close(self) -> None:
         """Closes all connections."""
-        await self._client.aclose()
+        await self._client.close()
 
     async def get(self, path: str, read: Callable[[bytes], T]) -> T:
         """Sends a request like `post`, but without a body."""
@@ -185,35 +185,21 @@ class Endpoint:
 
         Raises _Passing, or RequestFailed for a permanent failure.
         """
-        headers = {"Content-Type": "application/json"} if body is not None else {}
-        seconds = self._settings.request_seconds
         async with self._slots:
             await self._turn()
+            # The error texts may contain the key, and the log shows causes.
             try:
-                async with (
-                    asyncio.timeout(seconds),
-                    self._client.stream(
-                        method, url, content=body, headers=headers
-                    ) as response,
-                ):
-                    self._reached = True
-                    data = self._without_key(await _bounded(response))
-            except TimeoutError as error:
-                raise _Passing(
-                    f"no complete answer within {seconds:g} s "
-                    "(policy.endpoint.request_seconds)"
-                ) from error
-            # The libraries' error texts may contain the key, and the log shows causes.
-            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                raise _Unreachable(
-                    f"no connection: {self._clean(str(error)) or 'it timed out'}"
-                ) from None
-            except (httpx.TransportError, httpx.DecodingError) as error:
-                reason = self._clean(str(error)) or type(error).__name__
-                raise _Passing(f"the connection broke: {reason}") from None
-        if response.is_success:
+                answer = await self._client.ask(method, url, LARGEST_BODY, body)
+            except NotReachedError as error:
+                raise _Unreachable(self._clean(str(error))) from None
+            except NoAnswerError as error:
+                self._reached = True
+                raise _Passing(self._clean(str(error))) from None
+        self._reached = True
+        data = self._without_key(answer.body)
+        if answer.is_success:
             return data
-        raise self._refusal(url, response, data)
+        raise self._refusal(url, answer, data)
 
     async def _turn(self) -> None:
         """Waits until this attempt may start.
@@ -227,19 +213,19 @@ class Endpoint:
             if rate is not None:
                 self._not_before = self._clock() + 60.0 / rate
 
-    def _refusal(self, url: str, response: httpx.Response, data: bytes) -> Exception:
+    def _refusal(self, url: str, answer: HttpAnswer, data: bytes) -> Exception:
         """The exception for a failed request, temporary or permanent."""
-        status = response.status_code
+        status = answer.status
         text = data.decode("utf-8", "replace")
         explanation = self._clean(_error_message(data, text))
-        if response.has_redirect_location:
-            explanation = f"it moved to {self._clean(response.headers['location'])}"
+        if 300 <= status < 400 and "location" in answer.headers:
+            explanation = f"it moved to {self._clean(answer.headers['location'])}"
         reason = f"answered {status}"
         if explanation:
             reason += f": {explanation}"
         if status not in MAY_PASS and status < 500:
             return RequestFailed(f"{url}: {reason}", status, text)
-        after = _retry_after(response.headers.get("retry-after", ""))
+        after = _retry_after(answer.headers.get("retry-after", ""))
         if after > LONGEST_WAIT:
             return RequestFailed(
                 f"{url}: {reason} and asks to wait {after:.0f} s", status, text
@@ -264,18 +250,6 @@ class Endpoint:
         hidden = text.replace(self._key, "***") if self._key else text
         line = "".join(char if char.isprintable() else " " for char in hidden)
         return " ".join(line.split())[:TEXT_SHOWN]
-
-
-async def _bounded(response: httpx.Response) -> bytes:
-    """Reads the body. Raises _Passing if it is too large."""
-    parts = []
-    size = 0
-    async for part in response.aiter_bytes():
-        size += len(part)
-        if size > LARGEST_BODY:
-            raise _Passing(f"the answer is larger than {LARGEST_BODY} bytes")
-        parts.append(part)
-    return b"".join(parts)
 
 
 def checked_url(url: str | None, key: str | None = None) -> str:

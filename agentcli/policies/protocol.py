@@ -7,8 +7,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from agentcli.errors import UsageError
+from agentcli.errors import PolicyError, UsageError
 from agentcli.prompts.protocol import Message, Moment, ResponseForm
+from agentcli.records.faults import shown
 from agentcli.records.types import StopReason
 
 
@@ -93,6 +94,21 @@ class Policy(Protocol):
     async def respond(self, request: Request) -> Reply: ...
 
     async def close(self) -> None: ...
+
+
+async def reply_within(most_bytes: int, policy: Policy, request: Request) -> Reply:
+    """The reply of a policy. Raises PolicyError for one that is too long to store.
+
+    `most_bytes` is environment.most_text_bytes; a token has at least one byte.
+    """
+    reply = await policy.respond(request)
+    size = max(len(reply.text.encode(errors="replace")), len(reply.token_ids))
+    if size > most_bytes:
+        raise PolicyError(
+            f"the response has {size} bytes, more than {most_bytes}; allow more with "
+            f"--set environment.most_text_bytes=N; it begins {shown(reply.text[:60])!r}"
+        )
+    return reply
 
 
 @runtime_checkable

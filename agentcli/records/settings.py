@@ -49,6 +49,10 @@ class EnvironmentSettings(Section, kw_only=True):
     """Number of engine processes."""
     deadline_seconds: Positive = 60.0
     """An engine call that takes longer is killed, and its leaf is errored."""
+    most_text_bytes: Count = 2**20
+    """Most bytes of an observation with its actions, or of a response. A longer one is
+    not stored, and its leaf is errored.
+    """
     options: dict[str, Any] = field(default_factory=dict)
     """The world's own settings (validated by the world)."""
 

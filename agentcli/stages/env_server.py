@@ -1,6 +1,7 @@
 """env serve: a server of a world, for `--env http://HOST:PORT`."""
 
 import contextlib
+import logging
 import os
 import socket
 from collections.abc import Callable
@@ -10,12 +11,11 @@ from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
 from agentcli.environments.registry import make_world, tasks_of
 from agentcli.environments.remote.session import TaskIndex
-from agentcli.environments.remote.wire import TOKEN_VARIABLE
+from agentcli.environments.remote.wire import LOOPBACK, TOKEN_VARIABLE
 from agentcli.errors import MissingError, UsageError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.requirements import remedy_for
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 FAREWELL_SECONDS = 2
 """Time for clients to notice that the server is stopping."""
 
@@ -102,6 +102,7 @@ async def _serve(server: EnvServerPlan, ready: Callable[[str], None]) -> None:
         sessions=server.sessions,
         idle_seconds=server.idle_seconds,
         token=server.token,
+        host=server.host,
     )
     with _listening(server) as listener:
         async with EnginePool(server.settings) as pool:
@@ -113,8 +114,16 @@ async def _serve(server: EnvServerPlan, ready: Callable[[str], None]) -> None:
                 ws_max_size=MOST_REQUEST_BYTES,
                 ws_per_message_deflate=False,
             )
+            logging.getLogger("uvicorn.error").addFilter(_without_traceback)
             ready(server.url(listener.getsockname()[1]))
             await uvicorn.Server(config).serve([listener])
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Logs in one line that a client sent a text that is not UTF-8."""
+    if record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError):
+        record.exc_info = None
+    return True
 
 
 def _listening(server: EnvServerPlan) -> socket.socket:

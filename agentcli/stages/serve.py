@@ -14,17 +14,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
-
-import httpx
 
 from agentcli.errors import MissingError, UsageError
 from agentcli.policies.load import adapter_base, existing
 from agentcli.policies.registry import refuse_missing_vllm
 from agentcli.policies.vllm_engine import engine_options, environment, rank_of
+from agentcli.records.http import Asking, BlockingHttpClient, NoAnswerError
 from agentcli.records.kernel import die_with_parent
 from agentcli.records.runs import hash_inputs
 from agentcli.records.settings import Settings
@@ -151,10 +151,11 @@ def command(server: ServerPlan) -> list[str]:
 def _wait_until_ready(process: "subprocess.Popen[bytes]", server: ServerPlan) -> None:
     url = f"http://{server.host}:{server.port}/health"
     # Do not use the environment's proxy for addresses of this machine.
-    with httpx.Client(trust_env=False, timeout=POLL_SECONDS) as client:
+    asking = Asking(seconds=POLL_SECONDS, setting="a poll", trust_env=False)
+    with closing(BlockingHttpClient(asking)) as client:
         while process.poll() is None:
-            with suppress(httpx.HTTPError):
-                if client.get(url).status_code == httpx.codes.OK:
+            with suppress(NoAnswerError):
+                if client.ask("GET", url, most_bytes=0).status == HTTPStatus.OK:
                     return
             time.sleep(POLL_SECONDS)
     raise MissingError(

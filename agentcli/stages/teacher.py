@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from agentcli.environments.protocol import Context, Picture, World
-from agentcli.policies.protocol import Policy, Request
+from agentcli.policies.protocol import Policy, Request, reply_within
 from agentcli.prompts.annotate import Annotation
 from agentcli.prompts.full import Full
 from agentcli.prompts.protocol import Answer, Dialect, Moment
@@ -90,7 +90,9 @@ class Teacher:
                 step.id,
                 ask,
             )
-            reply = await self._policy.respond(self._request(dialect, moment, seed))
+            request = self._request(dialect, moment, seed)
+            most_bytes = self._settings.environment.most_text_bytes
+            reply = await reply_within(most_bytes, self._policy, request)
             # A server reports the number of tokens, but not the tokens.
             ledger.generated_tokens += len(reply.token_ids) or reply.generated_tokens
             ledger.prompt_tokens += reply.prompt_tokens

@@ -176,3 +176,13 @@ def test_an_evaluation_counts_the_tokens_that_the_server_counts() -> None:
     rows = list(read_records(Path("x/evaluation/test.jsonl"), Episode))
     assert [row.tokens for row in rows] == [3 * row.steps for row in rows]
     assert all(row.tokens > 0 for row in rows)
+
+
+def test_a_long_reply_is_an_errored_leaf_and_is_not_stored() -> None:
+    with ChatServer([completion(EAST + "x" * 2 * 10**6)]) as server:
+        done = agentcli("rollout", "--policy", "openai", "--tasks", "1", "-o", "x", "--base-url", server.url)
+    assert done.exit_code == 1
+    (tree,) = read_records(Path("x/trees.jsonl"), Tree)
+    assert [step.outcome for step in tree.steps] == [Outcome.ERRORED] * 2
+    assert all("environment.most_text_bytes" in (step.error or "") for step in tree.steps)
+    assert Path("x/trees.jsonl").stat().st_size < 10_000

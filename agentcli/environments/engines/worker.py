@@ -28,6 +28,12 @@ from typing import Any, BinaryIO
 
 from agentcli import errors
 from agentcli.environments.engines import frames
+from agentcli.environments.engines.checks import (
+    check_copy,
+    check_text,
+    cut,
+    refuse_long,
+)
 from agentcli.environments.protocol import (
     Closable,
     Engine,
@@ -42,6 +48,7 @@ from agentcli.environments.protocol import (
 )
 from agentcli.environments.registry import make_engine, make_world
 from agentcli.records.pictures import refuse_faulty
+from agentcli.records.settings import EnvironmentSettings
 
 
 @dataclass(eq=False, slots=True)
@@ -73,12 +80,14 @@ class Host:
     def __init__(
         self,
         world: World,
-        name: str,
+        settings: EnvironmentSettings,
         limit: int,
     ) -> None:
+        name = settings.name
         self._world = world
         self._name = name
         self._limit = limit
+        self._most_bytes = settings.most_text_bytes
         self._free = [make_engine(world, name)]
         self._live: OrderedDict[Slot, None] = OrderedDict()
         self._slot_of: dict[int, Slot] = {}
@@ -110,7 +119,10 @@ class Host:
         self._busy = None
         self._replayed = 0
         try:
-            return _answer_frame(self._answers[type(request)](request), began)
+            reply = self._answers[type(request)](request)
+            frame = _answer_frame(reply, began)
+            refuse_long(reply, frame, self._most_bytes)
+            return frame
         except (MemoryError, LostEngineError):
             raise
         except LostStateError:
@@ -181,7 +193,7 @@ class Host:
             # Without a snapshot a state is known only while its engine is in it.
             assert slot.forkable is not None
             snapshot, observed = slot.snapshots[state]
-            _check_copy(slot.forkable.restore(snapshot), observed)
+            check_copy(slot.forkable.restore(snapshot), observed)
             slot.at = state
         return slot
 
@@ -192,7 +204,7 @@ class Host:
         """
         slot = self._acquire(history.task.id)
         observation = slot.engine.start(history.task).observation
-        _check_text(history, 0, observation.text)
+        check_text(history, 0, observation.text)
         brief = slot.engine if isinstance(slot.engine, Retracing) else None
         for index, action in enumerate(history.actions, start=1):
             if brief and index < len(history.actions):
@@ -200,7 +212,7 @@ class Host:
             else:
                 observation = slot.engine.step(action)
                 text = observation.text
-            _check_text(history, index, text)
+            check_text(history, index, text)
             self._replayed += 1
         if observation.state != history.key:
             raise errors.ReplayMismatchError(
@@ -276,33 +288,9 @@ def failure(error: BaseException) -> frames.Failed:
     """An exception as a message."""
     kind = type(error).__name__
     if isinstance(error, errors.AgentCliError):
-        return frames.Failed(kind, str(error))
+        return frames.Failed(kind, cut(str(error)))
     # The pool knows only agentcli's errors; the text names the class of any other.
-    return frames.Failed("EngineError", f"{kind}: {error}")
-
-
-def _check_copy(now: Observation, then: Observation) -> None:
-    if now == then:
-        return
-    for name in Observation.__struct_fields__:
-        shown = getattr(now, name)
-        recorded = getattr(then, name)
-        if shown != recorded:
-            raise errors.ReplayMismatchError(
-                f"{name} of the restored copy is {shown!r}, recorded was {recorded!r}"
-            )
-
-
-def _check_text(
-    history: frames.History,
-    index: int,
-    text: str,
-) -> None:
-    recorded = history.observations[index]
-    if text != recorded:
-        raise errors.ReplayMismatchError(
-            f"replayed observation {index} is {text!r}, recorded was {recorded!r}"
-        )
+    return frames.Failed("EngineError", cut(f"{kind}: {error}"))
 
 
 def _close(engine: Engine) -> None:
@@ -359,7 +347,7 @@ def _set_up(payload: bytes) -> tuple[Host | None, bytes]:
         if not isinstance(setup, frames.Setup):
             raise errors.EngineError("the first message must be Setup")
         world = make_world(setup.settings)
-        host = Host(world, setup.settings.name, setup.engines)
+        host = Host(world, setup.settings, setup.engines)
         return host, frames.encode_frame(frames.Ready(host.solvable))
     except (Exception, SystemExit) as error:
         return None, frames.encode_frame(failure(error))
@@ -387,7 +375,12 @@ def main() -> int:
         if host is None:
             return 1
         for payload in inbox:
-            frame = host.serve(frames.decode_request(payload))
+            try:
+                frame = host.serve(frames.decode_request(payload))
+            except (MemoryError, LostEngineError) as error:
+                # The parent quotes it in an error of one line.
+                print(str(error) or type(error).__name__, file=sys.stderr)
+                return 1
             if frame is not None:
                 replies.write(frame)
                 replies.flush()

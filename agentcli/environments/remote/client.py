@@ -1,16 +1,16 @@
 """The client side: HTTP for facts about a world, a websocket for a session.
 
-Nothing that a server sends is trusted: the size of bodies is limited, answers are
-typed, and error texts become one line. Losing a session ends the engine process
+Nothing that a server sends is trusted: bodies and waits are limited (records/http.py),
+answers are typed, and error texts become one line. Losing a session ends the engine process
 (LostEngineError), so that the pool replays its states, once.
 """
 
 import os
 from contextlib import ExitStack, suppress
+from http import HTTPStatus
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
-import httpx
 import msgspec
 from websockets.exceptions import (
     ConnectionClosed,
@@ -24,8 +24,16 @@ from agentcli import errors
 from agentcli.environments.protocol import LostEngineError, NoEngineLeftError
 from agentcli.environments.remote import wire
 from agentcli.records.faults import UNREADABLE, fault_in, shown
+from agentcli.records.http import (
+    Asking,
+    BlockingHttpClient,
+    LongAnswerError,
+    NoAnswerError,
+)
 
 CONNECT_SECONDS = 10.0
+HTTP_SECONDS = 10.0
+"""The shortest deadline of an answer over HTTP, which may be a list of all tasks."""
 TOO_BIG = 1009
 """The close code of a message that was too long (RFC 6455)."""
 AS_THEY_ARE = {
@@ -33,7 +41,6 @@ AS_THEY_ARE = {
     "UsageError": errors.UsageError,
     "WriteError": errors.WriteError,
 }
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 T = TypeVar("T")
 
@@ -64,71 +71,65 @@ def _headers() -> dict[str, str]:
 
 
 def _is_loopback(url: str) -> bool:
-    return urlsplit(url).hostname in LOOPBACK
+    return urlsplit(url).hostname in wire.LOOPBACK
 
 
 class Caller:
-    """Asks a server over HTTP."""
+    """Asks a server over HTTP; an answer has `seconds` in all."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, seconds: float = HTTP_SECONDS) -> None:
         self.url = url.rstrip("/")
         # A proxy of the environment is not for this machine's own addresses.
-        self._client = httpx.Client(
+        asking = Asking(
+            seconds=seconds,
+            setting="environment.deadline_seconds",
             headers=_headers(),
-            timeout=httpx.Timeout(60.0, connect=CONNECT_SECONDS),
             trust_env=not _is_loopback(url),
         )
+        self._client = BlockingHttpClient(asking)
 
     def get(self, path: str, kind: type[T], **query: str) -> T | None:
         """The typed answer of a path; None if there is nothing at that path."""
-        return self._asked("GET", path, kind, params=query)
+        words = f"?{urlencode(query)}" if query else ""
+        return self._asked("GET", f"{path}{words}", kind)
 
     def post(self, path: str, body: Any, kind: type[T]) -> T:
         """The answer to a body. Raises EngineError where there is none."""
         content = msgspec.json.encode(body)
-        answer = self._asked("POST", path, kind, content=content)
+        answer = self._asked("POST", path, kind, content)
         if answer is None:
             raise errors.EngineError(f"{self.url}{path}: there is no such thing")
         return answer
 
-    def _asked(self, method: str, path: str, kind: type[T], **words: Any) -> T | None:
+    def _asked(
+        self, method: str, path: str, kind: type[T], content: bytes | None = None
+    ) -> T | None:
         place = f"{self.url}{path}"
         try:
-            with self._client.stream(method, place, **words) as response:
-                body = _bounded(response, place)
-        except httpx.HTTPError as error:
-            fault = shown(str(error)) or type(error).__name__
-            raise _missing(self.url, fault) from error
-        if response.status_code == httpx.codes.NOT_FOUND:
+            answer = self._client.ask(method, place, wire.MOST_BYTES, content)
+        except LongAnswerError as error:
+            raise errors.EngineError(f"{place}: {error}") from error
+        except NoAnswerError as error:
+            raise _missing(self.url, shown(str(error))) from error
+        if answer.status == HTTPStatus.NOT_FOUND:
             return None
-        _refuse_status(response.status_code, body, place)
+        _refuse_status(answer.status, answer.body, place)
         try:
-            return msgspec.json.decode(body, type=kind)
+            return msgspec.json.decode(answer.body, type=kind)
         except UNREADABLE as error:
             raise errors.EngineError(
                 f"{place}: its answer is not what the protocol allows: "
-                f"{fault_in(error, body)}"
+                f"{fault_in(error, answer.body)}"
             ) from error
 
 
-def _bounded(response: httpx.Response, place: str) -> bytes:
-    body = b""
-    for piece in response.iter_bytes():
-        body += piece
-        if len(body) > wire.MOST_BYTES:
-            raise errors.EngineError(
-                f"{place}: its answer is longer than {wire.MOST_BYTES} bytes"
-            )
-    return body
-
-
 def _refuse_status(status: int, body: bytes, place: str) -> None:
-    if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         raise errors.MissingError(
             f"{place}: refused (status {status}); set {wire.TOKEN_VARIABLE} to the "
             "token of its server"
         )
-    if status != httpx.codes.OK:
+    if status != HTTPStatus.OK:
         text = shown(body[:400].decode(errors="replace"))
         raise errors.EngineError(f"{place}: status {status}: {text}")
 

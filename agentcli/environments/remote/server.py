@@ -9,6 +9,7 @@ import contextlib
 import hmac
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.applications import Starlette
@@ -50,6 +51,8 @@ class Limits:
     """Seconds without a message after which a session is closed."""
     token: str | None
     """The secret that clients must know; None: anyone who can reach the address."""
+    host: str
+    """The name of the address, by which clients without a secret may call it."""
 
 
 class WorldServer:
@@ -82,7 +85,7 @@ class WorldServer:
         further = self._world.routes() if isinstance(self._world, Serving) else []
         return Starlette(
             routes=[*routes, *further],
-            middleware=[Middleware(Gate, token=self._limits.token)],
+            middleware=[Middleware(Gate, limits=self._limits)],
             exception_handlers={
                 AgentCliError: _refuse,
                 msgspec.MsgspecError: _refuse,
@@ -184,19 +187,27 @@ class Gate:
     """Admits clients that know the token, but no web page.
 
     A page of any site can send requests to the loopback addresses of its reader's
-    machine. Browsers then set the header Origin, which other clients do not.
+    machine. Browsers then set the header Origin, which other clients do not. They set
+    no Origin where the site's own name leads here (DNS rebinding), but that name is
+    then the Host.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self._app = app
+        token = limits.token
         self._secret = None if token is None else f"Bearer {token}".encode()
+        self._hosts = {*wire.LOOPBACK, limits.host.lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or refuses it."""
-        if scope["type"] == "lifespan" or self._admits(dict(scope["headers"])):
+        headers = dict(scope.get("headers", ()))
+        if scope["type"] == "lifespan" or self._admits(headers):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await WebSocketClose(POLICY_VIOLATION)(scope, receive, send)
+        elif self._secret is None:
+            text = f"without {wire.TOKEN_VARIABLE} only this machine may ask, by name"
+            await PlainTextResponse(text, status_code=403)(scope, receive, send)
         else:
             text = f"send Authorization: Bearer {wire.TOKEN_VARIABLE}"
             await PlainTextResponse(text, status_code=401)(scope, receive, send)
@@ -205,8 +216,16 @@ class Gate:
         if b"origin" in headers:
             return False
         if self._secret is None:
-            return True
+            return _host_name(headers.get(b"host", b"")) in self._hosts
         return hmac.compare_digest(headers.get(b"authorization", b""), self._secret)
+
+
+def _host_name(host: bytes) -> str | None:
+    """The name in a Host header, without the port; None if it is malformed."""
+    try:
+        return urlsplit(f"//{host.decode('latin-1')}").hostname
+    except ValueError:
+        return None
 
 
 def _schema_of(kind: type[msgspec.Struct]) -> dict[str, Any]:

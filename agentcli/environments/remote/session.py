@@ -13,10 +13,16 @@ import msgspec
 from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import WORLD_FAILED
 from agentcli.environments.remote import wire
-from agentcli.errors import AgentCliError, UsageError
+from agentcli.errors import AgentCliError, EngineError, UsageError
 from agentcli.records.faults import UNREADABLE, fault_in, shown
 from agentcli.records.types import Task
 from agentcli.registry import nearest
+
+MOST_STATES = 10_000
+MOST_STATE_BYTES = 64 * 2**20
+"""What a session may hold: its states, and the bytes of their texts."""
+POINTER_BYTES = 16
+"""What an action and its observation take in the history of each later state."""
 
 
 class TaskIndex:
@@ -55,6 +61,8 @@ class WorldSession:
         self._pool = pool
         self._tasks = tasks
         self._states: list[State] = []
+        self._bytes = 0
+        """The size of the states, about as they were sent."""
         self._answers: dict[type, Callable[[Any], Awaitable[str]]] = {
             wire.ResetMessage: self._reset,
             wire.StepMessage: self._step,
@@ -84,6 +92,7 @@ class WorldSession:
         if self._states:
             await self._pool.release(self._states[0].task.id)
             self._states = []
+            self._bytes = 0
 
     async def _reset(self, message: wire.ResetMessage) -> str:
         task = self._tasks.chosen(message.data)
@@ -93,6 +102,11 @@ class WorldSession:
 
     async def _step(self, message: wire.StepMessage) -> str:
         state = self._at(message.data.at)
+        if len(self._states) >= MOST_STATES or self._bytes >= MOST_STATE_BYTES:
+            raise EngineError(
+                f"this session holds {len(self._states)} states of {self._bytes} bytes, "
+                f"and may hold {MOST_STATES} of {MOST_STATE_BYTES}; a reset drops them"
+            )
         return self._reached(await self._pool.step(state, message.data.action))
 
     async def _state(self, message: wire.StateMessage) -> str:
@@ -131,4 +145,8 @@ class WorldSession:
             instruction=instruction,
         )
         done = served.end is not None
-        return wire.packed("observation", wire.ServedStep(served, served.reward, done))
+        step = wire.ServedStep(served, served.reward, done)
+        answer = wire.packed("observation", step)
+        history = sum(map(len, state.actions[-1:])) + POINTER_BYTES * len(state.actions)
+        self._bytes += len(answer) + history
+        return answer

@@ -27,6 +27,7 @@ TOKEN_VARIABLE = "AGENTCLI_WORLD_TOKEN"
 """The environment variable that holds the secret of a server and of its clients."""
 MOST_BYTES = 16 * 2**20
 """The longest message."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CAPACITY = "CAPACITY_REACHED"
 """The error code of a server that has no session left, as in OpenEnv."""
 SESSION = "SESSION_ERROR"

@@ -13,7 +13,11 @@ import msgspec
 from agentcli import __version__
 from agentcli.environments.protocol import Advice, Card, Context, Engine, World
 from agentcli.environments.remote import wire
-from agentcli.environments.remote.client import Caller, refuse_bad_url
+from agentcli.environments.remote.client import (
+    HTTP_SECONDS,
+    Caller,
+    refuse_bad_url,
+)
 from agentcli.environments.remote.engine import PlanningRemoteEngine, RemoteEngine
 from agentcli.environments.remote.openenv import OpenEnvWorld
 from agentcli.errors import MissingError, UsageError
@@ -28,7 +32,7 @@ def open_world(settings: EnvironmentSettings) -> World:
     version; UsageError for options that are the server's own to set.
     """
     refuse_bad_url(settings.name)
-    caller = Caller(settings.name)
+    caller = Caller(settings.name, max(HTTP_SECONDS, settings.deadline_seconds))
     served = caller.get("/world", wire.ServedWorld)
     if served is None:
         return OpenEnvWorld(settings, caller)

@@ -1,9 +1,11 @@
 """A served world is the local one: the same trees byte for byte, the same capabilities, sessions apart from one another."""
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from agentcli.environments.protocol import Context, Forkable, Guiding, Judging, Solvable, Toolbox, Tutor
 from agentcli.environments.registry import make_world
@@ -178,6 +180,49 @@ def test_only_who_knows_the_token_plays(toys: str, monkeypatch: pytest.MonkeyPat
 def test_a_page_of_a_browser_is_kept_out(ezpoints: str) -> None:
     with pytest.raises(InvalidStatus):
         connect(f"{ezpoints.replace('http', 'ws')}/ws", origin="http://somewhere.example")
+
+
+@pytest.mark.parametrize("path", ["world", "tasks", "health"])
+def test_a_page_whose_name_leads_here_is_kept_out(path: str, ezpoints: str) -> None:
+    """DNS rebinding: the browser takes the page's own name for this server, and sends no Origin."""
+    port = ezpoints.rpartition(":")[2]
+    for host in (
+        "evil.example",
+        f"evil.example:{port}",
+        "127.0.0.1.evil.example",
+        "[::1",
+        "",
+        "localhost@evil.example",
+    ):
+        assert httpx.get(f"{ezpoints}/{path}", headers={"Host": host}).status_code in (400, 403), host
+    for host in ("localhost", f"LOCALHOST:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+        assert httpx.get(f"{ezpoints}/{path}", headers={"Host": host}).status_code == 200, host
+
+
+def test_a_host_that_is_not_ours_opens_no_session(ezpoints: str) -> None:
+    port = int(ezpoints.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port)) as stream, pytest.raises(InvalidStatus):
+        connect(f"ws://evil.example:{port}/ws", sock=stream)
+
+
+def test_who_knows_the_token_may_call_the_server_anything(toys: str) -> None:
+    headers = {"Authorization": f"Bearer {SECRET}", "Host": "worlds.example"}
+    assert httpx.get(f"{toys}/world", headers=headers).status_code == 200
+
+
+def test_a_text_that_is_no_utf8_ends_its_session_without_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    with served("ezpoints") as url:
+        address = f"{url.replace('http', 'ws')}/ws"
+        with connect(address) as session:
+            session.send(b"\xff\xfe", text=True)
+            with pytest.raises(ConnectionClosed):
+                session.recv()
+        with connect(address) as session:
+            session.send(json.dumps({"type": "state"}))
+            assert json.loads(session.recv())["type"] == "state"
+    log = capfd.readouterr().err
+    assert "UTF-8" in log
+    assert "Traceback" not in log
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@
                 each with its "url". POST /access {"urls": [..]} gives {"result":
                 [{"contents"} or null, ..]} (CARL, whose setting is ASearcher's).
 
-Nothing that the server sends is trusted: bodies and waits are bounded, and what is not
-of the agreed form is an error. Redirects are not followed. Answers are not kept: where a
-fork replays an episode, the pool compares each observation with the recorded one, so a
-retriever that changes its answers is an errored leaf.
+Nothing that the server sends is trusted (records/http.py), and what is not of the agreed
+form is an error. Answers are not kept: where a fork replays an episode, the pool compares
+each observation with the recorded one, so a retriever that changes its answers is an
+errored leaf.
 """
 
 import os
@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import httpx
 import msgspec
 
 from agentcli.environments.options import PLACE
@@ -36,6 +35,12 @@ from agentcli.environments.search_qa.retrievers.served import (
 )
 from agentcli.errors import EngineError, MissingError
 from agentcli.records.faults import UNREADABLE, fault_in, shown
+from agentcli.records.http import (
+    Asking,
+    BlockingHttpClient,
+    LongAnswerError,
+    NoAnswerError,
+)
 
 LARGEST_BODY = 16 * 2**20
 """Bytes of an answer."""
@@ -83,7 +88,7 @@ class _AttemptFailed(Exception):
 
 
 class HttpRetriever:
-    """A Retriever that asks a server. `clock` and `sleep` are for tests.
+    """A Retriever that asks a server. `sleep` is for tests.
 
     Raises UsageError for an address that cannot be one.
     """
@@ -91,20 +96,20 @@ class HttpRetriever:
     def __init__(
         self,
         options: HttpRetrieverOptions,
-        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._url = checked_address(options.base_url)
         self._options = options
-        self._clock = clock
         self._sleep = sleep
-        # A compressed answer could be a thousand times what its bytes are.
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        headers = {}
         if options.token_variable is not None:
             headers["Authorization"] = f"Bearer {_token(options.token_variable)}"
-        self._client = httpx.Client(
-            headers=headers, timeout=options.request_seconds, follow_redirects=False
+        asking = Asking(
+            seconds=options.request_seconds,
+            setting=f"{SETTING}.request_seconds",
+            headers=headers,
         )
+        self._client = BlockingHttpClient(asking)
 
     def close(self) -> None:
         """Closes the connections."""
@@ -113,12 +118,11 @@ class HttpRetriever:
     def require_listener(self) -> None:
         """Raises MissingError where nobody listens, before anything is played."""
         try:
-            self._client.get(self._url)
-        except httpx.TransportError as error:
-            reason = shown(str(error)) or type(error).__name__
+            self._client.ask("GET", self._url, most_bytes=0)
+        except NoAnswerError as error:
             raise MissingError(
-                f"{self._url}: no retriever answers there ({reason}); start it, or "
-                f"name another with --set {SETTING}.base_url=URL"
+                f"{self._url}: no retriever answers there ({shown(str(error))}); start "
+                f"it, or name another with --set {SETTING}.base_url=URL"
             ) from error
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
@@ -182,46 +186,22 @@ class HttpRetriever:
         raise EngineError(f"{self._url}{route}: {fault}{tried}")
 
     def _attempt(self, route: str, body: bytes) -> bytes:
-        seconds = self._options.request_seconds
-        end = self._clock() + seconds
+        url = self._url + route
         try:
-            with self._client.stream(
-                "POST", self._url + route, content=body
-            ) as response:
-                data = self._bounded(response, end)
-        except (httpx.TimeoutException, TimeoutError) as error:
-            raise _AttemptFailed(
-                f"no complete answer within {seconds:g} s ({SETTING}.request_seconds)"
+            answer = self._client.ask("POST", url, LARGEST_BODY, body)
+        except LongAnswerError as error:
+            raise EngineError(
+                f"{url}: {error}; ask for fewer documents with --set {PLACE}.results=N"
             ) from error
-        except httpx.TransportError as error:
-            reason = shown(str(error)) or type(error).__name__
-            raise _AttemptFailed(f"the connection broke: {reason}") from error
-        status = response.status_code
-        if response.is_success:
+        except NoAnswerError as error:
+            raise _AttemptFailed(shown(str(error))) from error
+        status, _, data = answer
+        if answer.is_success:
             return data
         refusal = f"answered {status}: {shown(data[:200].decode(errors='replace'))}"
         if status >= 500 or status in MAY_PASS:
             raise _AttemptFailed(refusal)
-        raise EngineError(f"{self._url}{route}: {refusal}")
-
-    def _bounded(self, response: httpx.Response, end: float) -> bytes:
-        """The body as it was sent.
-
-        Raises TimeoutError past `end`: a server that drips never idles for long.
-        """
-        parts = []
-        size = 0
-        for part in response.iter_raw():
-            size += len(part)
-            if size > LARGEST_BODY:
-                raise EngineError(
-                    f"{self._url}: an answer of more than {LARGEST_BODY} bytes; ask "
-                    f"for fewer documents with --set {PLACE}.results=N"
-                )
-            if self._clock() > end:
-                raise TimeoutError
-            parts.append(part)
-        return b"".join(parts)
+        raise EngineError(f"{url}: {refusal}")
 
 
 def _token(variable: str) -> str:
