@@ -59,7 +59,7 @@ printf 'installing agentcli[%s] into %s (minutes the first time)\n' "$extras" "$
 [[ -x $venv/bin/python ]] || "$python" -m venv "$venv"
 pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input install --quiet --constraint "$root/constraints.txt")
 torch=(torch) index=$(torch_index)
-if [[ -n $index ]] && answers "$index/torch/"; then
+if [[ -n $index ]] && answers "${index%/}/torch/"; then
   torch+=(--index-url "$index")
 elif [[ -n $index ]]; then
   printf '%s does not answer: torch is what pip finds, with CUDA if that is PyPI (several GB)\n' "$index" >&2
