@@ -134,7 +134,10 @@ def type_block(block: Block) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hint", HINTS, ids=[hint.text for hint in HINTS])
-def test_a_hint_works_as_typed(hint: Hint, quickstart: Path) -> None:
+def test_a_hint_works_as_typed(hint: Hint, quickstart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "ezpoints" in hint.text:
+        for name in SMALL_GAMES:
+            monkeypatch.delenv(name)
     for line in next((lines for start, lines in FIRST.items() if hint.text.startswith(start)), []):
         ends_well(line.split(), hint.place)
     for words in hint.commands:
