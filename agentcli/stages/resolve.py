@@ -122,15 +122,14 @@ def find_model(
     if model is not None:
         return model
     where = f" in {run}" if run else ""
-    raise UsageError(
-        f"no model{where}; name one with --model DIR|ID, or {_way_to_a_model(settings)}"
-    )
+    way = way_to_a_model(settings.environment)
+    raise UsageError(f"no model{where}; name one with --model DIR|ID, or {way}")
 
 
-def _way_to_a_model(settings: Settings) -> str:
+def way_to_a_model(environment: EnvironmentSettings) -> str:
     """How to make a policy for the world, or for another if it is not installed."""
-    world = settings.environment.name
-    extra = make_world(settings.environment).card.extra
+    world = environment.name
+    extra = make_world(environment).card.extra
     remedy = lacking(extra) if extra else None
     if remedy is not None:
         return (
