@@ -4,6 +4,7 @@
 FROM python:3.11-slim AS build
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ make && rm -rf /var/lib/apt/lists/*
 COPY . /opt/agentcli
+# No GPU is seen here: install.sh takes torch's CPU build.
 RUN /opt/agentcli/scripts/install.sh /opt/venv alfworld,plots,tools
 
 FROM python:3.11-slim

@@ -17,8 +17,8 @@ A message is one line. It names the file or field, and says what to type next. T
 prints it without a traceback, unless AGENTCLI_DEBUG=1.
 """
 
-MAKE_A_MODEL = "agentcli demos --preset quickstart && agentcli sft"
-"""The commands that make a small policy in minutes, for whoever has none."""
+MAKE_A_MODEL = "agentcli demos --preset quickstart-ezpoints && agentcli sft"
+"""The commands that make a small policy in minutes, in a world that needs no extra."""
 
 
 class AgentCliError(Exception):

@@ -37,6 +37,17 @@ def requirements() -> dict[str, list["Requirement"]]:
     return wanted
 
 
+def lacking(extra: str) -> str | None:
+    """The command that installs an extra; None if it is there, or cannot be known."""
+    try:
+        for requirement in requirements()[extra]:
+            metadata.version(requirement.name)
+    except metadata.PackageNotFoundError as error:
+        # Without agentcli itself, its requirements are not known.
+        return None if error.name == PACKAGE else f"pip install '{PACKAGE}[{extra}]'"
+    return None
+
+
 def remedy_for(module: str) -> str:
     """The command that installs a module which cannot be imported.
 

@@ -22,7 +22,7 @@ if [[ -e $folder/runs/demos && ${#overwrite[@]} -eq 0 ]]; then
   exit 2
 fi
 
-"$root/scripts/install.sh" "$folder/.venv" alfworld,plots,scienceworld,search,tools,vision,webshop
+"$root/scripts/install.sh" "$folder/.venv" alfworld,plots,pytest,scienceworld,search,tools,vision,webshop
 export PATH=$folder/.venv/bin:$PATH
 cd "$folder"
 

@@ -10,11 +10,15 @@ from agentcli.errors import MissingError
 if TYPE_CHECKING:
     from agentcli.analysis.doctor import Finding
 
+EXTRA = "extra "
+GROUPS = (("optional, not here", False, "yellow"), ("missing", True, "red"))
+"""Tables of what is not here: title, whether it is required, and the colour."""
+
 
 def doctor(call: Call) -> None:
-    """Show which optional and required packages are installed, and how to get the rest.
+    """Show what works now, which optional parts are not here, and how to get them.
 
-    Exits with 4 if a required one is missing.
+    Exits with 4 if a required part is missing.
     """
     import msgspec
 
@@ -22,22 +26,55 @@ def doctor(call: Call) -> None:
     from agentcli.reports.output import print_rows
 
     findings = examine_here()
-    styles = [_style(finding) for finding in findings]
-    rows = msgspec.to_builtins(findings)
-    print_rows("doctor", rows, json=call.values["json"], styles=styles)
+    if call.values["json"]:
+        print_rows("doctor", msgspec.to_builtins(findings), json=True)
+    else:
+        _print_groups(findings)
     remedies = []
     for finding in findings:
         if finding.required and not finding.present:
             remedies.append(f"{finding.name}: {finding.detail}; type: {finding.get}")
     if remedies:
         raise MissingError("; ".join(remedies))
+    if not call.values["json"]:
+        print(f"next: {_next_step()}")
 
 
-def _style(finding: "Finding") -> str | None:
-    """Red for something required that is missing, yellow for something optional."""
-    if finding.present:
-        return None
-    return "red" if finding.required else "yellow"
+def _print_groups(findings: list["Finding"]) -> None:
+    """What is here, what is not and need not be, and what has to be."""
+    import msgspec
+
+    from agentcli.reports.output import print_rows
+
+    extras = []
+    works = []
+    for finding in findings:
+        if not finding.present:
+            continue
+        if finding.name.startswith(EXTRA):
+            extras.append(finding.name.removeprefix(EXTRA))
+        else:
+            works.append({"name": finding.name, "detail": finding.detail})
+    if extras:
+        works.append({"name": "extras", "detail": ", ".join(extras)})
+    print_rows("works now", works, json=False)
+    for title, required, style in GROUPS:
+        rows = []
+        for finding in findings:
+            if finding.required == required and not finding.present:
+                row = msgspec.structs.asdict(finding)
+                rows.append({name: row[name] for name in ("name", "detail", "get")})
+        if rows:
+            print_rows(title, rows, json=False, styles=[style] * len(rows))
+
+
+def _next_step() -> str:
+    from agentcli.records.settings import EnvironmentSettings
+    from agentcli.stages.resolve import RUNS, way_to_a_model
+
+    if (RUNS / "latest").is_dir():
+        return "agentcli show"
+    return f"a small policy; {way_to_a_model(EnvironmentSettings())}"
 
 
 COMMAND = Command(

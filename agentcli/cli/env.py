@@ -52,7 +52,8 @@ def list_worlds(call: Call) -> None:
 
     world = call.values["world"]
     names = world_names() if world is None else [world]
-    splits = msgspec.to_builtins(environment.list_splits(names))
+    listed = environment.list_splits(names, call.progress.note)
+    splits = msgspec.to_builtins(listed)
     print_rows("splits of the worlds", splits, json=call.values["json"])
 
 

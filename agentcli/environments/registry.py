@@ -101,6 +101,8 @@ def tasks_of(world: World, name: str, split: str) -> list[Task]:
             tasks = world.tasks(split)
     except AgentCliError:
         raise
+    except ImportError as error:
+        raise _missing(name, error, world.card.extra) from error
     except Exception as error:
         raise UsageError(
             f"--split {split}: {name} cannot list its tasks: {raised(error)}"

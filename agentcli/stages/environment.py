@@ -11,7 +11,7 @@ import msgspec
 from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import Card, Observation
 from agentcli.environments.registry import make_world, tasks_of
-from agentcli.errors import EngineError
+from agentcli.errors import EngineError, MissingError
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import EnvironmentSettings, Settings
 from agentcli.records.types import Task
@@ -29,7 +29,10 @@ class ListedSplit(msgspec.Struct):
 
     world: str
     split: str
-    tasks: int
+    tasks: int | None
+    """None if they cannot be counted, because something is not installed."""
+    extra: str | None
+    """The extra of this package that the world needs; None if it needs none."""
     meaning: str
     """What its tasks test, as described by the world."""
 
@@ -73,15 +76,25 @@ def costs(checked: Sequence[CheckedTask]) -> dict[str, Any]:
     return shown
 
 
-def list_splits(names: Iterable[str]) -> list[ListedSplit]:
-    """The splits of these worlds."""
+def list_splits(
+    names: Iterable[str],
+    note: Callable[[str], None],
+) -> list[ListedSplit]:
+    """The splits of these worlds. `note` gets what a count lacks, once for a world."""
     splits = []
     for name in names:
         world = make_world(EnvironmentSettings(name=name))
+        lacking = dict[str, None]()
         for split in world.card.splits:
+            tasks = None
+            try:
+                tasks = len(tasks_of(world, name, split))
+            except MissingError as error:
+                lacking[str(error)] = None
             meaning = world.card.meanings.get(split, "")
-            tasks = len(tasks_of(world, name, split))
-            splits.append(ListedSplit(name, split, tasks, meaning))
+            splits.append(ListedSplit(name, split, tasks, world.card.extra, meaning))
+        for problem in lacking:
+            note(f"{name}: not counted: {problem}")
     return splits
 
 

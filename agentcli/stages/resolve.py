@@ -5,12 +5,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from agentcli.environments.registry import make_world
 from agentcli.errors import MAKE_A_MODEL, DataError, UsageError
 from agentcli.policies.registry import LOADING
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
-from agentcli.records.settings import Settings
+from agentcli.records.settings import EnvironmentSettings, Settings
+from agentcli.requirements import lacking
 from agentcli.stages.known import UNWRITABLE
+from agentcli.stages.layers import list_presets
 from agentcli.stages.plan import without
 
 RUNS = Path("runs")
@@ -51,7 +54,7 @@ def find_run(path: Path | None, maker: str = "rollout") -> Path:
     if not latest.is_dir():
         chain = f"{MAKE_A_MODEL} && agentcli rollout"
         if maker == "demos":
-            chain = "agentcli demos --preset quickstart"
+            chain = "agentcli demos --preset quickstart-ezpoints"
         raise UsageError(
             "no RUN given and no runs/latest here; name a run directory, or make one "
             f"with: {chain}"
@@ -104,7 +107,7 @@ def find_model(
     served name, if one was given.
 
     Raises UsageError saying how to make one, DataError for a manifest without a valid
-    model.
+    model, and what `make_world` raises.
     """
     model = settings.policy.model
     if settings.policy.kind == "openai":
@@ -119,10 +122,27 @@ def find_model(
     if model is not None:
         return model
     where = f" in {run}" if run else ""
-    raise UsageError(
-        f"no model{where}; name one with --model DIR|ID, or make one with: "
-        f"{MAKE_A_MODEL}"
-    )
+    way = way_to_a_model(settings.environment)
+    raise UsageError(f"no model{where}; name one with --model DIR|ID, or {way}")
+
+
+def way_to_a_model(environment: EnvironmentSettings) -> str:
+    """How to make a policy for the world, or for another if it is not installed."""
+    world = environment.name
+    extra = make_world(environment).card.extra
+    remedy = lacking(extra) if extra else None
+    if remedy is not None:
+        return (
+            f"make one: {world} is not installed (`{remedy}`), a world that needs no "
+            f"extra is played with: {MAKE_A_MODEL}"
+        )
+    presets = [path.stem for path in list_presets()]
+    preset = "quickstart-ezpoints"
+    if world == EnvironmentSettings().name:
+        preset = "quickstart"
+    elif f"quickstart-{world}" in presets:
+        preset = f"quickstart-{world}"
+    return f"make one with: agentcli demos --preset {preset} && agentcli sft"
 
 
 def _recorded_model(run: RunDirectory) -> str | None:

@@ -24,6 +24,21 @@ def test_missing_options_are_no_failure_and_the_table_shows_what_to_type(monkeyp
     assert "pip install 'agentcli[java]'" in result.stdout
 
 
+def test_findings_stand_in_groups_and_the_last_line_is_what_to_do_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = [Finding(name=name, present=True, detail="1.0") for name in ("torch", "extra one", "extra two")]
+    printed = run(monkeypatch, [*here, JAVA]).stdout
+    works, optional = printed.split("optional")
+    assert "torch" in works
+    assert "one, two" in works
+    assert "java" in optional
+    assert "missing" not in printed
+    assert "True" not in printed
+    last = printed.splitlines()[-1]
+    assert last.startswith("next: ")
+    assert last.endswith("agentcli sft")
+    assert "missing" in run(monkeypatch, [CORE]).stdout
+
+
 def test_json_is_one_row_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [json.loads(line) for line in run(monkeypatch, [JAVA, CORE], "--json").stdout.splitlines()]
     assert [row["name"] for row in rows] == ["java", "core"]

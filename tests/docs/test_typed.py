@@ -8,13 +8,16 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
 from command_line import agentcli, parse
 from hints import Hint, hints
-from small_quickstart import SMALL, SMALL_GAMES, make_clone
+from packaging.requirements import Requirement
+from small_quickstart import EXTRAS, SMALL, SMALL_GAMES, make_clone
 from typed_pages import ROOT, Block, blocks, commands, pages
 
 PAGES = pages()
@@ -64,6 +67,19 @@ def test_every_command_of_a_page_is_one(page: Path) -> None:
         for words in commands(block):
             if words[0] in ("agentcli", "torchrun"):
                 parse(words[words.index("agentcli") + 1 :])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_the_quickstart_s_environment_has_every_module_that_a_page_runs(page: Path) -> None:
+    """`python -m MODULE`: these tests run in an environment that has more than the reader's."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    stated = [*project["dependencies"], *chain.from_iterable(extras[extra] for extra in EXTRAS)]
+    there = {Requirement(line).name for line in stated} | {"agentcli"}
+    for block in blocks(page):
+        if "not typed" not in block.marks:
+            for words in commands(block):
+                assert words[:2] != ["python", "-m"] or words[2] in there, f"{block.place}: {words[2]}"
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +134,10 @@ def type_block(block: Block) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hint", HINTS, ids=[hint.text for hint in HINTS])
-def test_a_hint_works_as_typed(hint: Hint, quickstart: Path) -> None:
+def test_a_hint_works_as_typed(hint: Hint, quickstart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "ezpoints" in hint.text:
+        for name in SMALL_GAMES:
+            monkeypatch.delenv(name)
     for line in next((lines for start, lines in FIRST.items() if hint.text.startswith(start)), []):
         ends_well(line.split(), hint.place)
     for words in hint.commands:

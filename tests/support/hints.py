@@ -31,6 +31,7 @@ VALUES = {
     "{self.run}": "runs/x",
     "{writer}": "rollout",
     "{maker}": "rollout",
+    "{preset}": "quickstart",
     "{repo}": "me/quickstart-grpo",
     "{name}": "grpo",
     "{label}": "L0",

@@ -1,6 +1,7 @@
 """The quickstart as a stranger types it, at a size of a minute or two: its script, its folder, its names."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,9 @@ SMALL = SMALL_GAMES | {
 }
 """What makes the preset small. Everything else is as it is shipped."""
 
+EXTRAS = re.findall(r'install\.sh" "\$folder/\.venv" (\S+)', (ROOT / "scripts/quickstart.sh").read_text())[0].split(",")
+"""What the quickstart's environment has."""
+
 
 def make_clone(folder: Path) -> Path:
     """A checkout with what pages name beside the quickstart's folder; returns that folder, with its runs."""
@@ -44,8 +48,7 @@ def pretend_installed(venv: Path) -> None:
     for entry in Path(sys.prefix).iterdir():
         if entry.name != ".agentcli-installed":
             (venv / entry.name).symlink_to(entry)
-    extras = "alfworld,plots,scienceworld,search,tools,vision,webshop"
-    stamp = f'printf "%s" "{extras} {ROOT} $(cat {ROOT}/constraints.txt {ROOT}/pyproject.toml | cksum)"'
+    stamp = f'printf "%s" "{",".join(EXTRAS)} {ROOT} $(cat {ROOT}/constraints.txt {ROOT}/pyproject.toml | cksum)"'
     (venv / ".agentcli-installed").write_bytes(
         subprocess.run(["bash", "-c", stamp], capture_output=True, check=True).stdout
     )
