@@ -154,6 +154,7 @@ def _show_runs(call: Call) -> None:
 def _show_run(call: Call) -> None:
     from datetime import UTC, datetime
 
+    from agentcli.records.siblings import shares_by_depth
     from agentcli.reports.output import console, print_json
     from agentcli.reports.show.run_tables import run_view
     from agentcli.reports.show.runs import holdings
@@ -172,6 +173,8 @@ def _show_run(call: Call) -> None:
         file = trees_file(run, call.values["evaluation"])
         failed, kind = call.values["failed"], call.values["kind"]
         held.trees = tree_overviews(file, failed=failed, kind=kind)
+        depths = [depth for tree in held.trees for depth in tree.fork_depths]
+        held.forks_by_depth = shares_by_depth(depths)
         if file.parent == run and not (failed or kind):
             note_lost_trees(file, len(held.trees), call.progress)
     if call.values["json"]:

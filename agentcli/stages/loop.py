@@ -114,13 +114,14 @@ async def _iterate(plan: LoopPlan, session: Session) -> list[LoopMetrics]:
     model = plan.model
     critic = first_critic(settings, model)
     lines = list[LoopMetrics]()
+    said = set[str]()
     done = _first_owed(plan)
     progress.start(Standing("run", settings.run.iterations, done))
     async with open_workplace(settings, progress) as workplace:
         for iteration in range(settings.run.iterations):
             folder = iteration_folder(out, iteration)
             start = StartingModels(model, critic)
-            await _iteration(plan, session, iteration, workplace, start)
+            await _iteration(plan, session, iteration, workplace, start, said)
             model = str(folder / "checkpoint")
             if critic is not None:
                 critic = str(folder / "critic")
@@ -162,12 +163,13 @@ async def _iteration(
     iteration: int,
     workplace: Workplace,
     start: StartingModels,
+    said: set[str],
 ) -> None:
     """Runs those stages of one iteration that are not done yet."""
     folder = iteration_folder(plan.run.path, iteration)
     run = RunDirectory(folder)
     if finished(run, "rollout", "trees.jsonl") is None:
-        await _rollout(plan, session, iteration, workplace, start)
+        await _rollout(plan, session, iteration, workplace, start, said)
     if not is_trained(plan.run.path, iteration):
         _learn(plan, session, iteration, start)
     run.forget_snapshot()
@@ -195,13 +197,17 @@ async def _rollout(
     iteration: int,
     workplace: Workplace,
     start: StartingModels,
+    said: set[str],
 ) -> None:
     """Grows the trees of one iteration."""
     folder = iteration_folder(plan.run.path, iteration)
     settings = with_critic(plan.settings, start.critic, iteration)
 
     def warn(text: str) -> None:
-        session.progress.note(f"{folder.name}: {text}")
+        # What holds of every iteration is said once.
+        if text not in said:
+            said.add(text)
+            session.progress.note(f"{folder.name}: {text}")
 
     rollout = plan_rollout(settings, folder, model=start.model, world=plan.world)
     with Session(rollout, _inside(session)) as inner:

@@ -44,6 +44,7 @@ def test_evaluations_and_trees_of_two_runs(runs: tuple[Path, Path]) -> None:
         assert told["ledger"]["forks"] == sum(tree.ledger.forks for tree in trees)
         assert (told["malformed"], told["cut"]) == (0.0, None), "no model was asked"
         assert {"policy", "environment"} <= set(told["seconds"])
+        assert sum(told["forks_by_depth"]) == pytest.approx(float(told["ledger"]["forks"] > 0))
     assert result["trees"]["b"]["ledger"]["forks"] > 0
     assert "wilcoxon" not in result, "one panel is no sample of benchmarks"
 

@@ -15,6 +15,19 @@ prompt: {style: compact}
 policy: {kind: random}
 rollout: {leaves: 3}
 """
+SPARK = (
+    "--set",
+    "rollout.method=spark",
+    "--branch",
+    "fixed:1",
+    "--set",
+    "rollout.branching=4",
+    "--roots",
+    "1",
+    "--leaves",
+    "4",
+)
+"""One root, whose first step has four continuations."""
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +84,18 @@ def test_a_run_shows_what_it_holds() -> None:
     held = json.loads(agentcli("show", "runs/a", "--json").stdout)
     assert [tree["success"] for tree in held["trees"]] == sorted(tree["success"] for tree in held["trees"])
     assert len(held["trees"]) == 4
+
+
+def test_where_forks_fall_is_shown_and_the_same_everywhere() -> None:
+    answer = agentcli("rollout", "-c", "toy.yaml", *SPARK, "-o", "runs/spark")
+    assert "right after the first step" in answer.stderr
+    held = json.loads(agentcli("show", "runs/spark", "--json").stdout)
+    recorded = json.loads(Path("runs/spark/manifest.json").read_text(encoding="utf-8"))["stages"]["rollout"]
+    assert held["forks_by_depth"] == recorded["statistics"]["forks_by_depth"] == [1.0]
+    assert sum(len(tree["fork_depths"]) for tree in held["trees"]) == recorded["ledger"]["forks"]
+    assert "forks % by the steps before them: 1: 100.0" in agentcli("show", "runs/spark").stdout
+    assert "forks %" not in agentcli("show", "runs/a").stdout, "chain does not fork"
+    shutil.rmtree("runs/spark")
 
 
 def test_a_tree_is_drawn_with_its_advantages() -> None:

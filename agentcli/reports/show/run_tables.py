@@ -19,7 +19,14 @@ from agentcli.reports.show.runs import (
 )
 from agentcli.reports.show.style import share_style, sparkline
 from agentcli.reports.show.trees import TreeOverview
-from agentcli.reports.tables import SCORE, SUCCESS, is_graded, percent, rate
+from agentcli.reports.tables import (
+    SCORE,
+    SUCCESS,
+    fork_bands,
+    is_graded,
+    percent,
+    rate,
+)
 
 MOST_TREES = 20
 """Rows of the table of trees that is not asked for whole."""
@@ -199,6 +206,12 @@ def trees_table(trees: Sequence[TreeOverview], *, whole: bool = False) -> Blocks
     return table
 
 
+def fork_line(shares: Sequence[float]) -> Text:
+    """Where the forks fall."""
+    bands = [f"{name}: {percent(share)}" for name, share in fork_bands(shares).items()]
+    return Text(f"forks % by the steps before them: {', '.join(bands)}")
+
+
 def run_view(
     holdings: RunHoldings, now: datetime, *, whole: bool
 ) -> Iterator[Blocks | Text]:
@@ -217,6 +230,8 @@ def run_view(
     if not holdings.trees:
         return
     yield kinds_table(holdings.trees)
+    if holdings.forks_by_depth:
+        yield fork_line(holdings.forks_by_depth)
     yield trees_table(holdings.trees, whole=whole)
     hidden = 0 if whole else len(holdings.trees) - MOST_TREES
     if hidden > 0:

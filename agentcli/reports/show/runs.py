@@ -115,6 +115,8 @@ class RunHoldings(msgspec.Struct, kw_only=True):
     evaluations: list[EvaluationSummary]
     trees: list[TreeOverview] | None = []
     """None where it holds none."""
+    forks_by_depth: list[float] = []
+    """Share of these trees' forks after the first step, after the second, and so on."""
 
 
 def holdings(path: Path) -> RunHoldings:

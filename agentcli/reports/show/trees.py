@@ -9,6 +9,7 @@ from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_line, read_numbered
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
+from agentcli.records.siblings import fork_depths
 from agentcli.records.step_rows import mean_advantage
 from agentcli.records.trees import validate_credit, validate_tree
 from agentcli.records.types import (
@@ -62,6 +63,8 @@ class TreeOverview(msgspec.Struct, kw_only=True):
     errored: int
     steps: int
     forks: int
+    fork_depths: list[int]
+    """The number of steps before each of them."""
     tokens: int
 
 
@@ -141,6 +144,7 @@ def _row(line: int, tree: TreeHead) -> TreeOverview:
         errored=outcomes.count(Outcome.ERRORED),
         steps=tree.ledger.steps,
         forks=tree.ledger.forks,
+        fork_depths=fork_depths(tree.steps),
         tokens=tree.ledger.generated_tokens,
     )
 
