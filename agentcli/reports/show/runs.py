@@ -148,6 +148,26 @@ def runs_below(folder: Path) -> list[RunOverview]:
     return sorted(runs, key=lambda run: run.finished or "9999")
 
 
+def counterpart(run: Path, trees: Path) -> Path | None:
+    """The newest run beside `run` that has such a file of trees, of the same tasks."""
+    place = trees.relative_to(run)
+    stage = "rollout" if trees.parent == run else f"evaluation/{trees.stem}"
+    itself = RunDirectory(run).finished(stage)
+    newest = None
+    for other in runs_below(run.parent):
+        path = Path(other.path)
+        # A damaged run is listed without stages.
+        if stage not in other.stages or path.samefile(run):
+            continue
+        record = RunDirectory(path).finished(stage)
+        alike = (
+            itself is not None and record is not None and record.panel == itself.panel
+        )
+        if alike and is_there(path / place):
+            newest = path
+    return newest
+
+
 def is_run(path: Path) -> bool:
     """Whether a stage has ended or begun there."""
     return is_there(path / "manifest.json") or (path / "settings").is_dir()
