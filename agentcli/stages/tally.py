@@ -11,6 +11,7 @@ from typing import Any
 
 from agentcli.environments.protocol import WORLD_FAILED
 from agentcli.errors import AgentCliError
+from agentcli.prompts.registry import dialect_name
 from agentcli.records.faults import shown
 from agentcli.records.files import read_records
 from agentcli.records.settings import Settings
@@ -219,9 +220,10 @@ class Tally:
                 f"--overwrite --set policy.max_tokens={4 * limit}, or more; the first: "
                 f"{first}"
             )
+        style = dialect_name(str(settings.prompt.style), settings.rollout.numbered)
         return (
-            f": does the model know the form that prompt.style={settings.prompt.style} "
-            f"asks for?; the first: {first}"
+            f": does the model know the form that prompt.style={style} asks for?; the "
+            f"first: {first}"
         )
 
 
