@@ -9,7 +9,12 @@ truncated file is not a different panel. Whole loops are compared only by cost
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agentcli.analysis.compare_evaluations import EVALUATION, evaluations_of, read_alike
+from agentcli.analysis.compare_evaluations import (
+    EVALUATION,
+    evaluating,
+    evaluations_of,
+    read_alike,
+)
 from agentcli.analysis.compare_training import lacks_training, training_of
 from agentcli.analysis.compare_trees import holds_trees, trees_of
 from agentcli.errors import DataError, UsageError
@@ -59,7 +64,7 @@ def compare(
         why = f" ({'; '.join(notes)})" if notes else ""
         raise DataError(
             f"{' and '.join(names)} have neither an evaluation label nor trees in "
-            f"common{why}; evaluate each with: agentcli eval"
+            f"common{why}; evaluate each with: {evaluating(places)}"
         )
     for note in notes:
         progress.note(note)

@@ -124,6 +124,37 @@ def _common_labels(places: Sequence[Path], notes: list[str]) -> list[str]:
     return sorted(common, key=_natural)
 
 
+def evaluating(places: Sequence[Path]) -> str:
+    """The command that evaluates one run as another already was."""
+    for place in places:
+        for file in sorted(place.glob("evaluation/*.json")):
+            rows = [other / "evaluation" / file.name for other in places]
+            lacking = [path.parents[1] for path in rows if not is_there(path)]
+            summary = read_json(file, EvaluationSummary)
+            if lacking and summary.stage == "eval":
+                return join(_eval_words(lacking[0], place, summary))
+    return "agentcli eval"
+
+
+def _eval_words(run: Path, like: Path, summary: EvaluationSummary) -> list[str]:
+    """The words that evaluate `run` as `summary` says that another was."""
+    record = RunDirectory(like).finished(f"evaluation/{summary.label}")
+    asked = {} if record is None else record.settings.get("evaluation", {})
+    has_temperature = summary.model is not None
+    options = {
+        "--split": summary.split,
+        "--tasks": asked.get("tasks"),
+        "--samples": summary.samples,
+        "--temperature": f"{summary.temperature:g}" if has_temperature else None,
+        "--label": summary.label,
+    }
+    words = ["agentcli", "eval", str(run)]
+    for option, value in options.items():
+        if value is not None:
+            words += [option, str(value)]
+    return words
+
+
 def _natural(name: str) -> list[Any]:
     """A key to sort by: b2 before b10."""
     parts: list[str | int] = []

@@ -62,6 +62,12 @@ class RolloutCountsShape(msgspec.Struct):
     errored: Count
 
 
+class RolloutStatisticsShape(msgspec.Struct):
+    """The statistics of a rollout that are needed."""
+
+    forks_by_depth: list[float] = []
+
+
 class TrainStatisticsShape(msgspec.Struct):
     """The statistics of a training that are needed."""
 
@@ -78,6 +84,7 @@ class RolloutShape(msgspec.Struct):
 
     settings: RolloutSettingsShape
     counts: RolloutCountsShape
+    statistics: RolloutStatisticsShape
     ledger: Ledger
     seconds: dict[str, float]
 
@@ -155,6 +162,7 @@ def read_iteration(folder: Path) -> Iteration:
         success=rollout.counts.success,
         errored=rollout.counts.errored,
         ledger=rollout.ledger,
+        forks_by_depth=rollout.statistics.forks_by_depth,
         responses=None,
         updates=None,
         seconds=seconds,

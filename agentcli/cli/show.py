@@ -33,8 +33,9 @@ TRAJECTORY = view_option(
 STEP = view_option(
     "--step",
     None,
-    "Everything about one step: the tree's line and the step's number.",
-    metavar="LINE:STEP",
+    "Everything about one step: the tree's line and the step's number, or the number "
+    "alone beside TREE.",
+    metavar="[LINE:]STEP",
 )
 CREDIT = view_option(
     "--credit",
@@ -76,7 +77,7 @@ VIEWS = {
         *("run", "tree", "evaluation"),
         *("credit", "trajectory", "beside", "all"),
     ),
-    "one step (--step)": ("run", "step", "evaluation", "credit"),
+    "one step (--step)": ("run", "tree", "step", "evaluation", "credit"),
     "calls of tools (--calls)": ("run", "tree", "calls", "evaluation"),
 }
 """Every view with the options it takes; --json works with all of them."""
@@ -154,6 +155,7 @@ def _show_runs(call: Call) -> None:
 def _show_run(call: Call) -> None:
     from datetime import UTC, datetime
 
+    from agentcli.records.siblings import shares_by_depth
     from agentcli.reports.output import console, print_json
     from agentcli.reports.show.run_tables import run_view
     from agentcli.reports.show.runs import holdings
@@ -172,6 +174,8 @@ def _show_run(call: Call) -> None:
         file = trees_file(run, call.values["evaluation"])
         failed, kind = call.values["failed"], call.values["kind"]
         held.trees = tree_overviews(file, failed=failed, kind=kind)
+        depths = [depth for tree in held.trees for depth in tree.fork_depths]
+        held.forks_by_depth = shares_by_depth(depths)
         if file.parent == run and not (failed or kind):
             note_lost_trees(file, len(held.trees), call.progress)
     if call.values["json"]:
@@ -183,6 +187,23 @@ def _show_run(call: Call) -> None:
         out.print(part)
     if not parts:
         call.progress.note(f"{run}: nothing of what was asked for")
+    elif call.values["failed"] and held.trees:
+        call.progress.note(_beside_line(call, file, held.trees[0].line))
+
+
+def _beside_line(call: Call, trees: Path, line: int) -> str:
+    """The command that shows a failed task as another run played it."""
+    from shlex import join
+
+    from agentcli.reports.show.runs import counterpart
+
+    run = call.run
+    words = ["show", str(run), str(line)]
+    if call.values["evaluation"]:
+        words += ["--evaluation", call.values["evaluation"]]
+    other = counterpart(run, trees) or "RUN"
+    words += ["--beside", str(other)]
+    return f"one of them, before and after: agentcli {join(words)}"
 
 
 def _find(call: Call, run: Path, tree: str) -> "ShownTree":
@@ -224,6 +245,7 @@ def _show_calls(call: Call) -> None:
 def _show_tree(call: Call) -> None:
     from agentcli.reports.output import console, print_json
     from agentcli.reports.show.drawing import side_by_side, tree_drawing
+    from agentcli.stages.resolve import find_run
 
     shown = _find(call, call.run, call.values["tree"])
     if call.values["trajectory"] is not None:
@@ -236,7 +258,7 @@ def _show_tree(call: Call) -> None:
     if call.values["beside"] is None:
         console().print(tree_drawing(shown, whole=whole))
         return
-    other = _find(call, call.values["beside"], shown.tree.task.id)
+    other = _find(call, find_run(call.values["beside"]), shown.tree.task.id)
     console().print(side_by_side(shown, other, whole=whole))
 
 
@@ -268,11 +290,16 @@ def _show_step(call: Call) -> None:
     from agentcli.reports.show.chat import step_details
 
     wanted = call.values["step"]
-    line, colon, digits = wanted.rpartition(":")
+    line, _, digits = wanted.rpartition(":")
+    tree = call.values["tree"]
     is_number = digits.isascii() and digits.isdigit() and len(digits) < 10
-    if not (colon and line and is_number):
-        raise UsageError(f"--step {wanted}: write LINE:STEP, for instance --step 1:0")
-    shown = _find(call, call.run, line)
+    # The tree is named once: before the colon, or as TREE.
+    if not is_number or bool(line) == (tree is not None):
+        raise UsageError(
+            f"--step {wanted}: write LINE:STEP, for instance --step 1:0, or the step's "
+            "number after TREE"
+        )
+    shown = _find(call, call.run, line or tree)
     number = int(digits)
     if number >= len(shown.tree.steps):
         raise UsageError(

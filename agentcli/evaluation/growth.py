@@ -8,7 +8,12 @@ from msgspec.structs import asdict
 
 from agentcli.evaluation.record import Rate, rated
 from agentcli.evaluation.statistics import clustered_bootstrap
-from agentcli.records.siblings import Siblings, by_place, was_sampled
+from agentcli.records.siblings import (
+    Branching,
+    Siblings,
+    shares_by_depth,
+    was_sampled,
+)
 from agentcli.records.types import (
     SCHEMA_VERSION,
     Ledger,
@@ -91,6 +96,8 @@ class Growth(Cost, kw_only=True):
     """`distinct` of the siblings at the initial state."""
     distinct_of_forks: float | None
     """`distinct` of all other siblings."""
+    forks_by_depth: list[float]
+    """Share of the forks after the first step, after the second, and so on."""
     seconds: dict[str, float] = {}
     """Duration by part of the work, from the manifest. Trees do not know theirs."""
 
@@ -102,8 +109,7 @@ def totals(trees: Iterable[TreeShape]) -> Growth:
     errored = 0
     counts: Counter[str] = Counter()
     ledger = Ledger()
-    at_start = Siblings()
-    of_forks = Siblings()
+    branching = Branching()
     for tree in trees:
         methods[tree.method] = None
         outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
@@ -112,9 +118,7 @@ def totals(trees: Iterable[TreeShape]) -> Growth:
         errored += outcomes.count(Outcome.ERRORED)
         counts.update(_responses(tree))
         ledger += tree.ledger
-        first, later = by_place(tree.steps)
-        at_start = at_start.plus(first)
-        of_forks = of_forks.plus(later)
+        branching.add(tree.steps)
     leaves = sum(map(len, successes))
     rate = sum(map(sum, successes)) / max(1, leaves)
     responses = max(1, counts["responses"])
@@ -127,8 +131,9 @@ def totals(trees: Iterable[TreeShape]) -> Growth:
         explore=counts["explore"] / responses,
         malformed=counts["malformed"] / responses,
         cut=counts["cut"] / responses if counts["asked"] else None,
-        distinct_at_start=at_start.share,
-        distinct_of_forks=of_forks.share,
+        distinct_at_start=branching.at_start.share,
+        distinct_of_forks=branching.of_forks.share,
+        forks_by_depth=shares_by_depth(branching.forks),
     )
 
 

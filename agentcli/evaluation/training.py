@@ -7,6 +7,7 @@ without interval, gain or test. Use an evaluation to measure what a loop achieve
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from statistics import fmean
 from typing import TypeVar
 
@@ -51,6 +52,8 @@ class Iteration(Struct, frozen=True, kw_only=True):
     success: int
     errored: int
     ledger: Ledger
+    forks_by_depth: list[float] = []
+    """As in Growth; empty for an older manifest, which does not say."""
     responses: Responses | None
     """None: not trained on, or in pairs (dpo)."""
     updates: int | None
@@ -81,6 +84,8 @@ class LoopCost(Cost, kw_only=True):
     leaves: int
     errored: int
     """Leaves."""
+    forks_by_depth: list[float]
+    """As in Growth."""
     success_by_part: list[float]
     """The `course` of the leaves' success."""
     responses: ResponsesUpdated | None
@@ -104,6 +109,7 @@ def training_cost(iterations: Sequence[Iteration]) -> LoopCost:
         trees=sum(one.trees for one in iterations),
         leaves=leaves,
         errored=sum(one.errored for one in iterations),
+        forks_by_depth=_forks_by_depth(iterations),
         success_by_part=course(rates),
         responses=_responses(iterations),
         updates=_sum([one.updates for one in iterations]),
@@ -125,6 +131,18 @@ def course(*loops: Sequence[float], parts: int = PARTS) -> list[float]:
             part = place * parts // len(loop)
             values[part].append(value)
     return [fmean(part_values) for part_values in values]
+
+
+def _forks_by_depth(iterations: Sequence[Iteration]) -> list[float]:
+    """The shares over all forks; older iterations, which have none, are left out."""
+    known = [one for one in iterations if one.forks_by_depth]
+    forks = sum(one.ledger.forks for one in known)
+    columns = zip_longest(*(one.forks_by_depth for one in known), fillvalue=0.0)
+    shares = []
+    for column in columns:
+        pairs = zip(known, column, strict=True)
+        shares.append(sum(one.ledger.forks * share for one, share in pairs) / forks)
+    return shares
 
 
 def _responses(iterations: Sequence[Iteration]) -> ResponsesUpdated | None:

@@ -42,16 +42,22 @@ class DialectClass(Protocol):
         """Raises UsageError if the world does not support the dialect."""
 
 
-def dialect_class(style: str, numbered: bool = False) -> DialectClass:
-    """The class of the dialect that `prompt.style` names.
+def dialect_name(style: str, numbered: bool = False) -> str:
+    """The dialect that `prompt.style` names.
 
-    With `numbered` it is the counterpart for several numbered copies. Raises UsageError
-    with the nearest name for a style that does not exist.
+    With `numbered` it is the counterpart for several numbered copies.
     """
-    name = style
     if numbered and not style.startswith(PARALLEL):
-        name = PARALLEL + style
-    dialect: DialectClass = REGISTRY.load(name)
+        return PARALLEL + style
+    return style
+
+
+def dialect_class(style: str, numbered: bool = False) -> DialectClass:
+    """The class of `dialect_name`.
+
+    Raises UsageError with the nearest name for a style that does not exist.
+    """
+    dialect: DialectClass = REGISTRY.load(dialect_name(style, numbered))
     return dialect
 
 

@@ -1,11 +1,12 @@
-"""Siblings (responses sampled at the same state) and how many actions differ.
+"""Where trees branch: siblings (responses sampled at the same state) and forks.
 
 A fork that repeats its sibling's action pays twice for the same path. The papers count
-forks; these functions count how many of them took a new action. They read only a step's
-action, so they also work with a type that decodes less than Step.
+forks; these functions count how many of them took a new action, and how deep they lie.
+They read only a step's action, so they also work with a type that decodes less than
+Step.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -19,11 +20,16 @@ class Acting(Protocol):
     action: str
 
 
-class Answered(Protocol):
+class Following(Protocol):
+    """The part of a step that says which step it follows."""
+
+    parent: int | None
+
+
+class Answered(Following, Protocol):
     """The part of a step with its action, and whether a response was sampled."""
 
     response: str
-    parent: int | None
     action: str | None
     stop: StopReason
     error: str | None
@@ -52,6 +58,52 @@ class Siblings(NamedTuple):
     def share(self) -> float | None:
         """Share of distinct actions; None if no step has a sibling."""
         return self.distinct / self.steps if self.steps else None
+
+
+class Branching:
+    """Where trees branch, summed over trees."""
+
+    def __init__(self) -> None:
+        self.at_start = Siblings()
+        self.of_forks = Siblings()
+        self.forks: Counter[int] = Counter()
+        """Number of forks by depth."""
+
+    def add(self, steps: Sequence[Answered]) -> None:
+        """Counts the steps of one tree."""
+        at_start, of_forks = by_place(steps)
+        self.at_start = self.at_start.plus(at_start)
+        self.of_forks = self.of_forks.plus(of_forks)
+        self.forks.update(fork_depths(steps))
+
+
+def fork_depths(steps: Iterable[Following]) -> list[int]:
+    """The depth of every fork of a tree: of each child beyond a state's first.
+
+    A state's depth is the number of steps before it. So a fork after the first step has
+    depth 1; roots, which start from the initial state, are not forks. `steps` are a
+    whole tree's, in order.
+    """
+    reached: list[int] = []
+    """The depth of the state that each step leads to."""
+    forks = []
+    continued: set[int] = set()
+    for step in steps:
+        depth = 0
+        if step.parent is not None and step.parent < len(reached):
+            depth = reached[step.parent]
+            if step.parent in continued:
+                forks.append(depth)
+            continued.add(step.parent)
+        reached.append(depth + 1)
+    return forks
+
+
+def shares_by_depth(forks: Iterable[int] | Counter[int]) -> list[float]:
+    """The share of the forks at depth 1, 2, ..., from their depths or their counts."""
+    counts = Counter(forks)
+    deepest = max(counts, default=0)
+    return [counts[depth] / counts.total() for depth in range(1, deepest + 1)]
 
 
 def was_sampled(step: Answered) -> bool:

@@ -20,6 +20,7 @@ from agentcli.reports.tables import (
     RATIOS,
     SCORE,
     SUCCESS,
+    fork_bands,
     is_graded,
     percent,
     rate,
@@ -232,6 +233,7 @@ def trees_table(runs: Mapping[str, Growth]) -> Blocks:
             "distinct % at forks": [row.distinct_of_forks for row in rows],
         },
     )
+    _add_fork_depths(table, [row.forks_by_depth for row in rows])
     _add_costs_per_leaf(table, rows)
     for part in ("policy", "environment"):
         _add_seconds(table, part, [row.seconds.get(part) for row in rows])
@@ -253,6 +255,7 @@ def training_table(runs: Mapping[str, LoopCost]) -> Blocks:
     _add_errored(table, [row.errored for row in rows])
     _add_ledger(table, [row.ledger for row in rows])
     _add_shared_and_distinct(table, rows)
+    _add_fork_depths(table, [row.forks_by_depth for row in rows])
     _add_costs_per_leaf(table, rows)
     _add_responses(table, rows)
     table.add(["updates", *_multiples([row.updates for row in rows], ",")])
@@ -295,6 +298,14 @@ def _add_shared_and_distinct(table: Blocks, costs: Sequence[Cost]) -> None:
             "distinct actions % of siblings": [cost.distinct for cost in costs],
         },
     )
+
+
+def _add_fork_depths(table: Blocks, shares: Sequence[Sequence[float]]) -> None:
+    """Adds a row for each band of depths in which any run forks."""
+    bands = [fork_bands(row) for row in shares]
+    for name in max(bands, key=len):
+        cells = [band.get(name, 0.0) if band else None for band in bands]
+        table.add([f"forks % after step {name}", *map(percent, cells)])
 
 
 def _add_costs_per_leaf(table: Blocks, costs: Sequence[Cost]) -> None:

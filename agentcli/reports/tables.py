@@ -37,6 +37,17 @@ def rate(success: Rate) -> str:
     return f"{percent(success.rate)} ({percent(success.low)}-{percent(success.high)})"
 
 
+def fork_bands(shares: Sequence[float]) -> dict[str, float]:
+    """The share of forks after step 1, 2, 3-4, 5-8, ..., from that at each depth."""
+    bands = {}
+    first = last = 1
+    while first <= len(shares):
+        name = f"{first}-{last}" if first < last else str(first)
+        bands[name] = sum(shares[first - 1 : last])
+        first, last = last + 1, 2 * last
+    return bands
+
+
 def evaluation_lines(summary: EvaluationSummary, out: Path) -> list[str]:
     """Says what was evaluated and on what, and how to look at the failures."""
     directory = RunDirectory(out)

@@ -104,6 +104,13 @@ def perform(plan: CreditPlan, session: Session) -> StageRecord:
         progress.note(f"warning: {warning}")
     summary = statistics.summary()
     note_lost_trees(trees, summary["trees"], progress)
+    name = credit_name(plan.method)
+    if name != plan.method:
+        run = plan.run
+        progress.note(
+            f"{plan.method} is named {name}; train on it with: agentcli train {run.path} "
+            f"--credit {name}"
+        )
     if plan.graph:
         folder = plan.run.path / "graphs"
         file = plan.run.credit(plan.method)

@@ -54,13 +54,20 @@ class CheckedTask(msgspec.Struct):
     """Number of steps replayed to return to such states."""
     memory_mb: float = 0.0
     """Memory of the engine processes at the end, in MiB."""
+    forks_by: str | None = None
+    """How states are restored: by snapshots, or by replaying the actions."""
     problem: str | None = None
     """What is wrong; None for a task that passed."""
+
+    @property
+    def result(self) -> str:
+        """What is wrong, or that nothing is."""
+        return self.problem or f"replay exact, forks exact (by {self.forks_by})"
 
 
 def results(checked: Sequence[CheckedTask]) -> list[dict[str, Any]]:
     """The result of each task, without its costs."""
-    names = ("task", "kind", "steps", "reward", "problem")
+    names = ("task", "kind", "steps", "reward", "result")
     return [{name: getattr(row, name) for name in names} for row in checked]
 
 
@@ -157,8 +164,7 @@ def drawn(task: Task, max_steps: int) -> Choice:
     rng = random.Random(derive_seed("check", task.id))
 
     def choose(observation: Observation, steps: int) -> str | None:
-        over = observation.end is not None or steps >= max_steps
-        if over or not observation.actions:
+        if steps >= max_steps or not observation.actions:
             return None
         return rng.choice(observation.actions)
 
@@ -194,6 +200,7 @@ class Trial:
             shortfall = _shortfall(self._card, played[-1].observation, row.reward)
         await self._pool.release(self._task.id)
         replayed, _ = await self._play(await self._start(), planned(actions))
+        row.forks_by = "snapshots" if replayed[-1].exact else "replaying"
         row.problem = (
             _difference(played, replayed)
             or shortfall
@@ -230,10 +237,13 @@ class Trial:
     async def _play(
         self, state: State, choose: Choice
     ) -> tuple[list[State], list[str]]:
-        """Plays on from `state`; returns the states and the actions."""
+        """Plays on from `state` to the end; returns the states and the actions."""
         states = [state]
         actions: list[str] = []
-        while (action := choose(state.observation, len(actions))) is not None:
+        while state.observation.end is None:
+            action = choose(state.observation, len(actions))
+            if action is None:
+                break
             state = await self._step(state, action)
             states.append(state)
             actions.append(action)
@@ -274,11 +284,13 @@ class Trial:
             most = BRANCHES if states[place].exact else 1
             for action in rng.sample(shown, min(most, len(shown))):
                 forked = await self._return(states[place], action)
-                state = await self._start()
-                for before in [*actions[:place], action]:
-                    state = await self._step(state, before)
+                choose = planned([*actions[:place], action])
+                unforked, _ = await self._play(await self._start(), choose)
                 await self._pool.release(self._task.id)
-                change = _change(state.observation, forked.observation)
+                if len(unforked) < place + 2:
+                    # It ended before: the replay differs, not the fork.
+                    return _difference(states, unforked)
+                change = _change(unforked[-1].observation, forked.observation)
                 if change is not None:
                     return f"after a fork at step {place}, {action!r} differs: {change}"
         return None
@@ -302,8 +314,11 @@ def _shortfall(card: Card, last: Observation, reward: float) -> str | None:
 
 
 def _difference(first: Sequence[State], second: Sequence[State]) -> str | None:
-    """The first step at which two runs of the same actions differ."""
-    for step, (one, two) in enumerate(zip(first, second, strict=True)):
+    """The first step at which two runs of the same actions differ.
+
+    Where one ended early, that step differs in its end.
+    """
+    for step, (one, two) in enumerate(zip(first, second, strict=False)):
         change = _change(one.observation, two.observation)
         if change is not None:
             return f"replay differs at step {step}: {change}"

@@ -5,8 +5,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from agentcli.errors import AgentCliError
 from agentcli.evaluation.figures import LoopMetrics, figures
-from agentcli.evaluation.record import EvaluationSummary
+from agentcli.evaluation.record import EvaluationSummary, Rate
 from agentcli.records.files import part_of, read_json
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
@@ -71,6 +72,32 @@ def loop_metrics(out: Path, iteration: int, label: str | None) -> LoopMetrics:
         updates=updates_before(run),
         figures=measured | evaluation_figures(run, label),
     )
+
+
+def refuse_unreadable(run: RunDirectory, method: str) -> None:
+    """Raises AgentCliError if no response was readable and nothing was learned.
+
+    The next iteration would be the same.
+    """
+    rollout = run.finished("rollout")
+    train = run.finished("train")
+    if rollout is None or train is None or train.statistics.get("updates", 0):
+        return
+    responses = rollout.counts.get("responses", 0)
+    if responses and rollout.counts["malformed_responses"] == responses:
+        raise AgentCliError(
+            f"{run.path}: none of {responses} responses was readable, and no update was "
+            f"made; teach the policy the form of {method}, and start from it, with: "
+            f"agentcli demos --set rollout.method={method} -o runs/demos-{method} && "
+            f"agentcli sft runs/demos runs/demos-{method}"
+        )
+
+
+def has_fallen(successes: Sequence[Rate]) -> bool:
+    """Whether the newest success is below half of the best, for certain."""
+    best = max(successes, key=lambda success: success.rate)
+    newest = successes[-1]
+    return newest.rate < best.rate / 2 and newest.high < best.low
 
 
 def write_metrics(path: Path, lines: Sequence[LoopMetrics]) -> None:

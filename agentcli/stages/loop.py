@@ -13,6 +13,7 @@ from typing import Any
 
 from agentcli.errors import UsageError
 from agentcli.evaluation.figures import LoopMetrics
+from agentcli.evaluation.record import Rate
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, credit_name
@@ -29,10 +30,12 @@ from agentcli.stages.iterations import (
     evaluation_figures,
     evaluation_of,
     finished,
+    has_fallen,
     is_trained,
     iteration_folder,
     loop_metrics,
     point_to,
+    refuse_unreadable,
     updates_after,
     write_metrics,
 )
@@ -41,11 +44,17 @@ from agentcli.stages.plan import plain, with_changes
 from agentcli.stages.progress import Within
 from agentcli.stages.rollout import perform as perform_rollout
 from agentcli.stages.rollout import plan as plan_rollout
+from agentcli.stages.rollout import results_of_run
 from agentcli.stages.session import Invocation, Session, carry_out
 from agentcli.stages.train import perform as perform_train
 from agentcli.stages.train import plan as plan_train
 from agentcli.stages.workplace import Workplace, open_workplace
 from agentcli.training.objectives import make_objective
+
+FALLEN = (
+    "warning: success fell below half of its best; try a lower --learning-rate, or more "
+    "tasks an iteration"
+)
 
 
 async def perform(plan: LoopPlan, session: Session) -> StageRecord:
@@ -114,21 +123,27 @@ async def _iterate(plan: LoopPlan, session: Session) -> list[LoopMetrics]:
     model = plan.model
     critic = first_critic(settings, model)
     lines = list[LoopMetrics]()
+    successes = list[Rate]()
+    said = set[str]()
     done = _first_owed(plan)
     progress.start(Standing("run", settings.run.iterations, done))
     async with open_workplace(settings, progress) as workplace:
         for iteration in range(settings.run.iterations):
             folder = iteration_folder(out, iteration)
             start = StartingModels(model, critic)
-            await _iteration(plan, session, iteration, workplace, start)
+            await _iteration(plan, session, iteration, workplace, start, said)
             model = str(folder / "checkpoint")
             if critic is not None:
                 critic = str(folder / "critic")
             lines.append(loop_metrics(out, iteration, plan.label))
+            successes.append(results_of_run(RunDirectory(folder)).success)
             # Iterations before the last finished one stay as a killed loop left them.
             if iteration >= done - 1:
                 write_metrics(plan.run.metrics, lines)
                 _keep(plan, lines, progress)
+            if has_fallen(successes) and FALLEN not in said:
+                said.add(FALLEN)
+                progress.note(f"{folder.name}: {FALLEN}")
             if iteration >= done:
                 success = lines[-1].figures["rollout/success"]
                 progress.advance(1, figures={"success": round(success, 2)})
@@ -162,14 +177,16 @@ async def _iteration(
     iteration: int,
     workplace: Workplace,
     start: StartingModels,
+    said: set[str],
 ) -> None:
     """Runs those stages of one iteration that are not done yet."""
     folder = iteration_folder(plan.run.path, iteration)
     run = RunDirectory(folder)
     if finished(run, "rollout", "trees.jsonl") is None:
-        await _rollout(plan, session, iteration, workplace, start)
+        await _rollout(plan, session, iteration, workplace, start, said)
     if not is_trained(plan.run.path, iteration):
         _learn(plan, session, iteration, start)
+        refuse_unreadable(run, plan.settings.rollout.method)
     run.forget_snapshot()
     if _owes_evaluation(plan, iteration, run):
         evaluation = plan_inner_evaluation(
@@ -195,13 +212,17 @@ async def _rollout(
     iteration: int,
     workplace: Workplace,
     start: StartingModels,
+    said: set[str],
 ) -> None:
     """Grows the trees of one iteration."""
     folder = iteration_folder(plan.run.path, iteration)
     settings = with_critic(plan.settings, start.critic, iteration)
 
     def warn(text: str) -> None:
-        session.progress.note(f"{folder.name}: {text}")
+        # What holds of every iteration is said once.
+        if text not in said:
+            said.add(text)
+            session.progress.note(f"{folder.name}: {text}")
 
     rollout = plan_rollout(settings, folder, model=start.model, world=plan.world)
     with Session(rollout, _inside(session)) as inner:

@@ -34,22 +34,25 @@ OF_WORLD_AND_POLICY = ("environment", "prompt", "policy", "threads")
 
 
 def find_run(path: Path | None, maker: str = "rollout") -> Path:
-    """The run directory given, or the newest (runs/latest).
+    """The run directory given, or runs/ and its name, or the newest (runs/latest).
 
     `maker` is the command that makes such a run. Raises DataError if it does not exist,
     and UsageError if none was given and there is no newest one.
     """
+    if path == Path("latest") and not path.is_dir():
+        path = None
     if path is not None:
         if path.is_file():
             raise DataError(
                 f"{path}: is a file; name the run directory that it lies in: "
                 f"{path.parent}"
             )
-        if not path.is_dir():
-            raise DataError(
-                f"{path}: no such run directory; `agentcli {maker} -o {path}` makes one"
-            )
-        return path
+        for place in (path, RUNS / path):
+            if place.is_dir():
+                return place
+        raise DataError(
+            f"{path}: no such run directory; `agentcli {maker} -o {path}` makes one"
+        )
     latest = RUNS / "latest"
     if not latest.is_dir():
         chain = f"{MAKE_A_MODEL} && agentcli rollout"

@@ -153,7 +153,7 @@ def conclude(
 
     for line in tally.warnings(session.settings):
         note(line)
-    for line in tally.never_forked(session.settings):
+    for line in tally.misplaced_forks(session.settings):
         note(line)
     record = session.finish(
         latest=warn is None,

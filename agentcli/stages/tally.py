@@ -11,13 +11,18 @@ from typing import Any
 
 from agentcli.environments.protocol import WORLD_FAILED
 from agentcli.errors import AgentCliError
+from agentcli.prompts.registry import dialect_name
 from agentcli.records.faults import shown
 from agentcli.records.files import read_records
 from agentcli.records.settings import Settings
-from agentcli.records.siblings import Siblings, by_place
+from agentcli.records.siblings import Branching, Siblings, shares_by_depth
 from agentcli.records.types import Ledger, Outcome, Step, StopReason, Tree, Validity
 
 UNTRAINED = "training leaves them out"
+EARLY = 0.9
+"""Share of the forks after the first step from which on a warning says so."""
+FEWEST_FORKS = 10
+"""Forks from which on their share says something."""
 EXCERPT = 160
 """Most characters of a response in a warning."""
 
@@ -59,8 +64,7 @@ class Tally:
         """Errored leaves whose error came from the world."""
         self._malformed_and_cut = 0
         self._explore = 0
-        self._at_start = Siblings()
-        self._of_forks = Siblings()
+        self._branching = Branching()
         self._first_malformed: dict[bool, str] = {}
         """The first malformed response, by whether it was cut off."""
 
@@ -81,17 +85,15 @@ class Tally:
             elif step.error is None:
                 self._add_response(step)
         self.ledger += tree.ledger
-        at_start, of_forks = by_place(tree.steps)
-        self._at_start = self._at_start.plus(at_start)
-        self._of_forks = self._of_forks.plus(of_forks)
+        self._branching.add(tree.steps)
 
     def statistics(self) -> dict[str, Any]:
-        """Two entries for the manifest.
+        """Three entries for the manifest.
 
         explore: share of the responses that reason in <explore>, the paper's trigger.
         siblings: number of steps that have a sibling, and the share of distinct actions
         among them: in total, at the initial state, and at forks. None if there are
-        none.
+        none. forks_by_depth: share of the forks at depth 1, 2, ...
         """
         siblings = Siblings(self.ledger.siblings, self.ledger.distinct_siblings)
         return {
@@ -99,9 +101,10 @@ class Tally:
             "siblings": {
                 "steps": siblings.steps,
                 "distinct": siblings.share,
-                "distinct_at_start": self._at_start.share,
-                "distinct_of_forks": self._of_forks.share,
+                "distinct_at_start": self._branching.at_start.share,
+                "distinct_of_forks": self._branching.of_forks.share,
             },
+            "forks_by_depth": shares_by_depth(self._branching.forks),
         }
 
     def _add_response(self, step: Step) -> None:
@@ -142,9 +145,24 @@ class Tally:
                 "(rollout.overlong): raise it, or shorten prompts with --history"
             )
 
-    def never_forked(self, settings: Settings) -> Iterator[str]:
-        """A warning if trees branch at <explore> but no response used it."""
-        triggered = getattr(settings.rollout, "branch", None) == "explore"
+    def misplaced_forks(self, settings: Settings) -> Iterator[str]:
+        """Warnings if trees branch at <explore> but no response used it, or too early.
+
+        Roots already vary the first step. If nearly all forks vary the second, no later
+        decision is ever compared.
+        """
+        branch = getattr(settings.rollout, "branch", None)
+        forks = self._branching.forks
+        if forks.total() >= FEWEST_FORKS and forks[1] >= EARLY * forks.total():
+            # Without figures, so that a loop says it once.
+            line = (
+                "warning: nine of ten forks or more are right after the first step, so "
+                "that hardly any later choice is compared"
+            )
+            if branch is not None:
+                line += "; choose another --branch (fixed:P, entropy)"
+            yield line
+        triggered = branch == "explore"
         if triggered and self.counts["responses"] and not self._explore:
             yield (
                 "warning: no response said <explore>, where "
@@ -202,9 +220,10 @@ class Tally:
                 f"--overwrite --set policy.max_tokens={4 * limit}, or more; the first: "
                 f"{first}"
             )
+        style = dialect_name(str(settings.prompt.style), settings.rollout.numbered)
         return (
-            f": does the model know the form that prompt.style={settings.prompt.style} "
-            f"asks for?; the first: {first}"
+            f": does the model know the form that prompt.style={style} asks for?; the "
+            f"first: {first}"
         )
 
 

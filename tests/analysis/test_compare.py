@@ -16,6 +16,8 @@ from agentcli.records.files import RecordWriter, read_json, read_records
 from agentcli.records.settings import DemosSettings
 from agentcli.records.types import Episode, Ledger, Outcome, StopReason, Tree, Validity
 from agentcli.stages.plan import with_changes
+from agentcli.stages.session import Invocation
+from command_line import agentcli
 from compared_runs import compared, refused, toy
 from refusal import refused as refused_call
 from staged import branch, demos, evaluate, pass_at_k, rollout
@@ -44,6 +46,7 @@ def test_evaluations_and_trees_of_two_runs(runs: tuple[Path, Path]) -> None:
         assert told["ledger"]["forks"] == sum(tree.ledger.forks for tree in trees)
         assert (told["malformed"], told["cut"]) == (0.0, None), "no model was asked"
         assert {"policy", "environment"} <= set(told["seconds"])
+        assert sum(told["forks_by_depth"]) == pytest.approx(float(told["ledger"]["forks"] > 0))
     assert result["trees"]["b"]["ledger"]["forks"] > 0
     assert "wilcoxon" not in result, "one panel is no sample of benchmarks"
 
@@ -250,6 +253,25 @@ def test_what_cannot_be_compared(
     Path("notes.yaml").write_text("seed: 1", encoding="utf-8")
     Path("latest").symlink_to("a")
     refused_call(lambda: compared(*words), code, names)
+
+
+def test_unlike_labels_name_the_command_that_makes_them_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As typed, the runs can be compared afterwards."""
+    monkeypatch.chdir(tmp_path)
+    asked = {"tasks": 3, "samples": 2, "temperature": 0.5, "label": "some"}
+    evaluate(toy(evaluation=asked), Path("c"), Invocation([]), model=None)
+    demos(toy("search", demos=DemosSettings(count=2)), Path("d"), Invocation([]), model=None)
+    evaluate(toy("search"), Path("d"), Invocation([]), model=None)
+    line = refused("c", "d", code=3)
+    command = "agentcli eval d --split test --tasks 3 --samples 2 --label some"
+    assert line.endswith(f": {command}")
+    assert agentcli(*command.split()[1:], "--policy", "search", "-q").code == 0
+    assert compared("c", "d")["evaluations"]["some"]["d"]["tasks"] == 3
+    # A model is asked at the temperature that the other was.
+    summary = Path("c/evaluation/some.json")
+    summary.write_text(summary.read_text(encoding="utf-8").replace('"model": null', '"model": "m"'), encoding="utf-8")
+    shutil.rmtree("d/evaluation")
+    assert "--temperature 0.5 --label some" in refused("c", "d", code=3)
 
 
 def test_a_label_has_no_effect_on_files(runs: tuple[Path, Path]) -> None:

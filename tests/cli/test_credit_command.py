@@ -14,8 +14,7 @@ from agentcli.records.settings import Settings
 from agentcli.records.types import Ledger, Manifest, Outcome, StageRecord, Step, Task, Tree
 from command_line import agentcli, files_below
 from refusal import refused
-
-ROOT = Path(__file__).parents[2]
+from typed_pages import ROOT, blocks
 
 
 def a_tree(number: int) -> Tree:
@@ -205,7 +204,9 @@ assign = mine
 def test_a_method_is_used_by_the_place_of_its_function(run: Path, place: str, name: str) -> None:
     Path("own.py").write_text(MINE, encoding="utf-8")
     words = ("assign-credit", str(run), "--method", place)
-    assert agentcli(*words).code == 0
+    answer = agentcli(*words)
+    assert answer.code == 0
+    assert answer.stderr.count(f"agentcli train {run} --credit {name}") == 1
     assert (run / f"credit/{name}.jsonl").is_file()
     stage = read_json(run / "manifest.json", Manifest).stages[f"credit/{name}"]
     assert stage.settings["credit"] == {"method": place, "gain": 2.0}
@@ -213,3 +214,17 @@ def test_a_method_is_used_by_the_place_of_its_function(run: Path, place: str, na
     assert agentcli("credit", "compare", str(run), "grpo", place).code == 0
     refused(agentcli(*words, "--overwrite", "--set", "credit.gian=1"), names="credit.gian", remedy="gain")
     refused(agentcli("assign-credit", str(run), "--method", "own.py:yours"), names=("own.py", "yours"))
+
+
+def test_the_method_of_the_guide_has_a_switch_and_explains_itself(run: Path) -> None:
+    (code,) = [block for block in blocks(ROOT / "docs/guides/own-method.md") if block.title == "my_credit.py"]
+    Path("my_credit.py").write_text("\n".join(code.lines), encoding="utf-8")
+    words = ("assign-credit", str(run), "--method", "my_credit.py:assign", "--set")
+    assert agentcli(*words, "credit.gamma=0.9").code == 0
+    told = agentcli(*words, "credit.gamma=0.9", "--explain", "best")
+    assert "advantage = value - mean" in told.stdout
+    refused(agentcli(*words, "credit.gamma=2", "--overwrite"), names="gamma")
+
+
+def test_a_method_that_is_named_as_its_file_is_not_named_again(run: Path) -> None:
+    assert " is named " not in agentcli("assign-credit", str(run), "--method", "grpo", "--overwrite").stderr

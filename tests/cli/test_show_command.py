@@ -15,6 +15,19 @@ prompt: {style: compact}
 policy: {kind: random}
 rollout: {leaves: 3}
 """
+SPARK = (
+    "--set",
+    "rollout.method=spark",
+    "--branch",
+    "fixed:1",
+    "--set",
+    "rollout.branching=4",
+    "--roots",
+    "1",
+    "--leaves",
+    "4",
+)
+"""One root, whose first step has four continuations."""
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +86,19 @@ def test_a_run_shows_what_it_holds() -> None:
     assert len(held["trees"]) == 4
 
 
+def test_where_forks_fall_is_shown_and_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "forks %" not in agentcli("show", "runs/a").stdout, "chain does not fork"
+    shutil.copy("toy.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    answer = agentcli("rollout", "-c", "toy.yaml", *SPARK, "-o", "runs/spark")
+    assert "right after the first step" in answer.stderr
+    held = json.loads(agentcli("show", "runs/spark", "--json").stdout)
+    recorded = json.loads(Path("runs/spark/manifest.json").read_text(encoding="utf-8"))["stages"]["rollout"]
+    assert held["forks_by_depth"] == recorded["statistics"]["forks_by_depth"] == [1.0]
+    assert sum(len(tree["fork_depths"]) for tree in held["trees"]) == recorded["ledger"]["forks"]
+    assert "forks % by the steps before them: 1: 100.0" in agentcli("show", "runs/spark").stdout
+
+
 def test_a_tree_is_drawn_with_its_advantages() -> None:
     answer = agentcli("show", "runs/a", "2")
     assert answer.code == 0
@@ -111,6 +137,7 @@ def test_a_step_with_all_that_is_known_of_it() -> None:
     assert answer.code == 0
     for word in ("step 1", "prompt", "response", "state", "credit by grpo"):
         assert word in answer.stdout
+    assert agentcli("show", "runs/a", "2", "--step", "1") == answer
     told = json.loads(agentcli("show", "runs/a", "--step", "2:1", "--json").stdout)
     assert told["step"]["id"] == 1
     assert [row["step"] for row in told["credit"]] == [1]
@@ -131,11 +158,15 @@ def test_a_step_with_all_that_is_known_of_it() -> None:
         (("runs/a", "1", "--failed"), 2, "--failed", "TREE"),
         (("runs/a", "--kind", "x"), 2, "--kind x", "there are"),
         (("runs/a", "1", "--credit", "gigpo"), 3, "gigpo", "agentcli assign-credit"),
-        (("runs/a", "--evaluation", "L9"), 3, "L9.jsonl", "--set evaluation.trees=all"),
+        (("runs/a", "--evaluation", "L9"), 3, "L9.jsonl", "train"),
+        (("runs/a", "--evaluation", "trian"), 3, "trian.jsonl", "did you mean train?"),
+        (("runs/b", "--evaluation", "L9"), 3, "L9.jsonl", "--set evaluation.trees=all"),
+        (("runs/a", "9" * 12), 2, "999", "without TREE"),
         (("runs/a", "--evaluation", "train", "--credit", "grpo"), 2, "--credit", "no credit"),
         (("runs/a", "--credit", "../credit/grpo"), 2, "--credit", "tree"),
         (("runs/a", "1", "--credit", "../credit/grpo"), 2, "../credit/grpo", "method"),
-        (("runs/a", "1", "--step", "1:0"), 2, "--step", "tree"),
+        (("runs/a", "1", "--step", "1:0"), 2, "--step 1:0", "TREE"),
+        (("runs/a", "1", "--step", "999"), 2, "--step 999", "0 to"),
         (("runs/a", "--step", "1:0", "--all"), 2, "--step", "all"),
         (("runs/a", "--step", "1:" + "9" * 5000), 2, "--step", "1:0"),
         (("runs/a", "1", "--beside", "runs/b", "--json"), 2, "--beside", "--json"),
@@ -144,6 +175,29 @@ def test_a_step_with_all_that_is_known_of_it() -> None:
 )
 def test_a_view_that_is_not_there_is_refused(words: tuple[str, ...], code: int, names: str, remedy: str) -> None:
     refused(agentcli("show", *words), code, names=names, remedy=remedy)
+
+
+def test_failed_trees_end_with_the_command_that_shows_one_beside_another_run(made: Path, tmp_path: Path) -> None:
+    for words, other in ((("runs/a",), "runs/b"), (("runs/a", "--evaluation", "train"), "RUN")):
+        answer = agentcli("show", *words, "--failed")
+        (line,) = [line for line in answer.stderr.splitlines() if "agentcli" in line]
+        assert line.endswith(f" --beside {other}")
+    shutil.copytree(made, tmp_path / "copy", symlinks=True)
+    with contextlib.chdir(tmp_path / "copy"):
+        line = agentcli("show", "runs/a", "--failed").stderr.splitlines()[-1]
+        typed = line.split("agentcli ")[1].split()
+        assert agentcli(*typed).code == 0
+        assert agentcli("show", "latest").code == 0
+        assert agentcli(*typed[:-1], "b").code == 0, "runs/ may be left out"
+        # What was rolled out on other tasks is nothing to put beside it.
+        agentcli("rollout", "-c", "toy.yaml", "-q", "--tasks", "2", "-o", "runs/b", "--overwrite")
+        assert agentcli("show", "runs/a", "--failed").stderr.splitlines()[-1].endswith("--beside RUN")
+
+
+def test_a_run_that_has_evaluations_alone_names_them(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made / "runs/a", tmp_path / "a")
+    Path(tmp_path, "a/trees.jsonl").unlink()
+    refused(agentcli("show", str(tmp_path / "a"), "2"), 3, names="trees.jsonl", remedy="--evaluation train")
 
 
 def test_without_runs_it_says_how_to_make_one(tmp_path: Path) -> None:

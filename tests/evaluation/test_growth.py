@@ -2,7 +2,7 @@
 
 from agentcli.evaluation.growth import MoveShape, StepShape, TreeShape, cost_of, totals
 from agentcli.evaluation.record import Rate
-from agentcli.records.siblings import Siblings, by_place
+from agentcli.records.siblings import Siblings, by_place, fork_depths
 from agentcli.records.types import Ledger, Outcome, StopReason, Task, Validity
 
 
@@ -61,6 +61,16 @@ def test_siblings_are_counted_where_they_are() -> None:
     assert by_place(steps) == (Siblings(3, 2), Siblings(7, 4))
     assert (growth.distinct, growth.distinct_at_start, growth.distinct_of_forks) == (6 / 10, 2 / 3, 4 / 7)
     assert cost_of(Ledger(), 0).distinct is None
+
+
+def test_forks_are_counted_by_the_steps_before_them() -> None:
+    """Two forks after the first step and one after the third; three roots are none."""
+    parents = [None, 0, 0, 0, 1, 4, 4, None, None, 7]
+    one = tree(1, "")
+    one.steps = [StepShape(parent=parent) for parent in parents]
+    assert fork_depths(one.steps) == [1, 1, 3]
+    assert totals([one]).forks_by_depth == [2 / 3, 0.0, 1 / 3]
+    assert totals([tree(1, "+")]).forks_by_depth == []
 
 
 def test_faults_are_shares_of_the_responses() -> None:

@@ -57,6 +57,15 @@ def test_what_one_iteration_does_not_know_is_not_known_of_all(place: int) -> Non
     assert cost.leaves == 8
 
 
+def test_forks_by_depth_are_shares_of_all_forks() -> None:
+    """Of four forks all after the first step, of twelve half; one iteration does not say."""
+    early = iteration(ledger=Ledger(forks=4), forks_by_depth=[1.0])
+    deep = iteration(ledger=Ledger(forks=12), forks_by_depth=[0.5, 0.0, 0.5])
+    older = iteration(ledger=Ledger(forks=100))
+    assert training_cost([early, older, deep]).forks_by_depth == [10 / 16, 0.0, 6 / 16]
+    assert training_cost([older]).forks_by_depth == []
+
+
 def test_nothing_that_was_updated_is_known_to_be_nothing() -> None:
     cost = training_cost([iteration(0, 0, responses=Responses(updated=0, given=0), updates=0, ledger=Ledger())] * 2)
     assert (cost.responses, cost.updates) == (ResponsesUpdated(updated=0, given=0, share=0.0), 0)

@@ -88,6 +88,7 @@ def trees(steps: int, forks: int, method: str = "chain", errored: int = 0) -> Gr
         cut=None if method == "expert" else 0.96,
         distinct_at_start=None,
         distinct_of_forks=0.375,
+        forks_by_depth=[0.5, 0.0, 0.125, 0.25, 0.125] if forks else [],
         seconds={"policy": 1.5},
         **asdict(cost(steps, forks, None if method == "expert" else 0.25)),
     )
@@ -108,6 +109,10 @@ def test_trees() -> None:
     assert rows[0] == ["", "a", "b"]
     assert ["steps", "2,000", "1,500 x0.75"] in rows
     assert ["forks", "0", "12"] in rows
+    shares = {"1": "50.0", "2": "0.0", "3-4": "37.5", "5-8": "12.5"}
+    assert [row[2] for row in rows if row[0].startswith("forks % after step")] == list(shares.values())
+    for steps, share in shares.items():
+        assert [f"forks % after step {steps}", "-", share] in rows
     assert ["shared % of prompt tokens", "12.5", "12.5"] in rows
     assert ["distinct actions % of siblings", "25.0", "25.0"] in rows
     assert ["distinct % at the initial state", "-", "-"] in rows
@@ -145,6 +150,7 @@ def loop(steps: int, updated: int | None, **more: Any) -> LoopCost:
         trees=steps // 10,
         leaves=100,
         errored=0,
+        forks_by_depth=[0.75, 0.25],
         success_by_part=[0.5, 0.625],
         responses=responses,
         updates=None if updated is None else updated // 10,
@@ -162,6 +168,7 @@ def test_training() -> None:
         ["trees", "200", "150 x0.75"],
         ["steps", "2,000", "1,500 x0.75"],
         ["steps per leaf", "20.0", "15.0 x0.75"],
+        ["forks % after step 2", "25.0", "25.0"],
         ["responses updated", "1,000", "150 x0.15"],
         ["updated % of responses", "50.0", "10.0 x0.20"],
         ["updates", "100", "15 x0.15"],

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from agentcli.reports.standing import Progress
-from agentcli.stages.environment import check
+from agentcli.stages.environment import check, results
 from grown_runs import toy
 from refusal import refused
 
@@ -16,6 +16,12 @@ def test_the_expert_wins_and_replays() -> None:
     for row in rows:
         assert None not in (row.open_ms, row.step_ms, row.fork_ms)
         assert row.memory_mb > 1
+
+
+@pytest.mark.parametrize(("snapshots", "means"), [(True, "snapshots"), (False, "replaying")])
+def test_what_passed_says_how_states_are_restored(snapshots: bool, means: str) -> None:
+    rows = check(toy(tasks=2, options={"snapshots": snapshots}), 2, Progress())
+    assert [row["result"] for row in results(rows)] == [f"replay exact, forks exact (by {means})"] * 2
 
 
 @pytest.mark.parametrize(
@@ -39,10 +45,12 @@ def test_what_goes_wrong_is_told(fault: str, problem: str) -> None:
         ("ForgetfulWorld", "after a fork at step"),
         ("DizzyWorld", "'look' differs"),
         ("FallingWorld", "KeyError: 'room'"),
+        ("HastyWorld", "replay differs at step 1: end None became 'failure'"),
+        ("TiringWorld", "differs: end 'failure' became None"),
     ],
 )
 def test_a_fork_that_goes_astray_is_told(world: str, problem: str) -> None:
-    """Their plays replay exactly, and what the first two restore looks right."""
+    """The plays of the first three replay exactly, and what the first two restore looks right; the last two end early."""
     settings = toy(tasks=4)
     settings.environment.name = f"forgetful_world:{world}"
     problems = [row.problem for row in check(settings, 4, Progress())]

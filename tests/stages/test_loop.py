@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 from agentcli.evaluation.figures import LoopMetrics, figures
-from agentcli.evaluation.record import EvaluationSummary
+from agentcli.evaluation.record import EvaluationSummary, Rate
 from agentcli.evaluation.summary import summarise
 from agentcli.records.files import read_json, read_records, sha256_file
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Episode, StageRecord
-from agentcli.stages.iterations import best_iteration, drop_old, iteration_folder
+from agentcli.stages.iterations import best_iteration, drop_old, has_fallen, iteration_folder
 from bad_input_runs import START, built
 from command_line import Answer, agentcli
+from compared_loops import made as made_loops
+from refusal import refused
 
 LOOP = ("run", "./toy.yaml", "--model", START, "--iterations", "3")
 EVALUATION = ("--set", "run.evaluate_every=2", "--set", "evaluation.temperature=0")
@@ -119,6 +121,19 @@ def test_the_newest_and_the_best_weights_are_kept_and_that_is_said_once() -> Non
     assert Path("stderr.txt").read_text(encoding="utf-8").count("run.keep:") == 1
 
 
+def test_a_loop_ends_after_an_iteration_in_which_nothing_could_be_read() -> None:
+    """The policy never saw answers that act in several copies. --resume tries the next iteration, and ends again."""
+    words = (*LOOP, "--set", "rollout.method=dpepo", "--set", "train.beta=0", "-o", "dpepo")
+    commands = (
+        "agentcli demos --set rollout.method=dpepo -o runs/demos-dpepo",
+        "agentcli sft runs/demos runs/demos-dpepo",
+    )
+    for iteration, more in enumerate(((), ("--resume",))):
+        answer = agentcli(*words, *more, "-q")
+        refused(answer, 1, names=f"dpepo/iteration_{iteration:03d}", remedy=commands)
+        assert len(list(Path("dpepo").glob("iteration_*"))) == iteration + 1
+
+
 @pytest.mark.slow
 def test_evaluations_and_what_is_kept_change_nothing_of_the_training() -> None:
     ended(*LOOP, "-o", "plain", "--set", "run.keep=null")
@@ -167,6 +182,30 @@ def test_a_loop_shows_its_kinds_and_evaluations() -> None:
 def line(iteration: int, success: float | None) -> LoopMetrics:
     measured = {} if success is None else {"eval/success": success}
     return LoopMetrics(iteration=iteration, updates=0, figures=measured)
+
+
+@pytest.mark.parametrize(
+    ("course", "fallen"),
+    [
+        ([(0.8, 0.7, 0.9), (0.3, 0.2, 0.4)], True),
+        ([(0.8, 0.7, 0.9), (0.5, 0.4, 0.6)], False),
+        ([(0.8, 0.3, 0.9), (0.3, 0.1, 0.6)], False),
+        ([(0.2, 0.1, 0.3), (0.8, 0.7, 0.9)], False),
+        ([(0.0, 0.0, 0.1)], False),
+    ],
+)
+def test_success_that_fell_below_half_of_its_best(course: list[tuple[float, float, float]], fallen: bool) -> None:
+    """Only where the intervals are apart, too: few leaves go up and down by chance."""
+    rates = [Rate(rate=rate, low=low, high=high) for rate, low, high in course]
+    assert has_fallen(rates) == fallen
+
+
+@pytest.mark.slow
+def test_a_policy_that_was_ruined_is_remarked_on_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    start = made_loops(tmp_path_factory.getbasetemp()) / "sft/checkpoint"
+    sizes = ("--iterations", "4", "--set", "rollout.tasks_per_step=4", "--leaves", "8", "--set", "rollout.method=chain")
+    answer = ended(*LOOP[:2], "--model", str(start), *sizes, "--learning-rate", "0.3", "-o", "ruined")
+    assert answer.stderr.count("success fell below half of its best") == 1
 
 
 def test_the_first_of_the_best_is_best() -> None:

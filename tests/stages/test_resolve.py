@@ -36,7 +36,8 @@ def test_a_run_is_the_one_named_or_the_newest() -> None:
     link_latest(make_run("a"))
     link_latest(make_run("b"))
     assert find_run(None) == Path("runs/b")
-    assert find_run(Path("runs/a")) == Path("runs/a")
+    assert find_run(Path("latest")) == Path("runs/b"), "the link soon leads elsewhere"
+    assert find_run(Path("a")) == find_run(Path("runs/a")) == Path("runs/a")
     refused(lambda: find_run(Path("runs/c")), 3, names="runs/c")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from agentcli.environments.engines.pool import EnginePool
+from agentcli.exploration.settings import rollout_settings
 from agentcli.prompts.tagged import write_tagged
 from agentcli.records.files import read_json, read_records
 from agentcli.records.settings import PolicySettings, PromptSettings, RolloutSettings, Settings
@@ -26,6 +27,7 @@ from refusal import refused
 __all__ = ["folder"]
 
 SETTINGS = Settings(policy=PolicySettings(max_tokens=24), prompt=PromptSettings(style="react"))
+SPARK = Settings(rollout=rollout_settings("spark", branch="fixed:1"))
 ANY_ERRORS = Settings(rollout=RolloutSettings(most_errored=1.0))
 UNREAD, CUT = {"validity": Validity.MALFORMED}, {"stop": StopReason.LENGTH}
 HOSTILE = "\x1b[2J[bold]:skull:\u202e\nerror: all is lost " + "x" * 1000
@@ -103,6 +105,7 @@ def test_siblings_and_the_papers_trigger_stand_beside_each_other() -> None:
     assert tally.statistics() == {
         "explore": 3 / 8,
         "siblings": {"steps": 7, "distinct": 5 / 7, "distinct_at_start": 4 / 5, "distinct_of_forks": 1 / 2},
+        "forks_by_depth": [1.0],
     }
 
 
@@ -371,6 +374,19 @@ def test_success_after_a_resume_is_that_of_all(name: str, kept: int) -> None:
         assert path.read_bytes() == b"".join(lines)
         newest = max(Path("new/logs").iterdir()) if left < len(lines) else None
         assert newest is None or f", success {mean:.2f}, " in newest.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("early", "late", "warned"), [(9, 0, False), (9, 1, True), (18, 2, True), (17, 3, False)])
+def test_forks_that_are_nearly_all_after_the_first_step_are_warned_of(early: int, late: int, warned: bool) -> None:
+    """Ten forks say something, and nine of ten are too many. Roots are no forks."""
+    inner: dict[str, Any] = {"outcome": None}
+    after_first = [{"parent": 0}] * (early + 1)
+    after_second = [{"parent": 1}] * (late + 1)
+    tally = Tally()
+    tally.add(tree(inner, {"parent": 0, **inner}, *after_first[1:], *after_second, {}, {}, {}))
+    assert tally.statistics()["forks_by_depth"][0] == early / (early + late)
+    lines = list(tally.misplaced_forks(SPARK))
+    assert ["--branch" in line for line in lines] == [True] * warned
 
 
 @pytest.mark.usefixtures("folder")

@@ -1,6 +1,7 @@
 """Toy worlds that are made wrongly: engines whose copies are not what they were, and classes that lack something."""
 
-from typing import Any
+from collections import Counter
+from typing import Any, ClassVar
 
 from agentcli.environments.protocol import Observation, Start
 from agentcli.records.types import Task
@@ -59,6 +60,40 @@ class FallingEngine(ToyEngine):
 
     def restore(self, snapshot: Any) -> Observation:
         raise KeyError("room")
+
+
+class HastyWorld(ToyWorld):
+    """Its episodes end after one step from the second time on that a task is opened."""
+
+    patience = 1
+
+    def engine(self) -> "HastyEngine":
+        return HastyEngine(self, self.patience)
+
+
+class TiringWorld(HastyWorld):
+    """From the third time on: it replays once."""
+
+    patience = 2
+
+
+class HastyEngine(ToyEngine):
+    """Counts how often a task was opened in this process."""
+
+    opened: ClassVar[Counter[str]] = Counter()
+
+    def __init__(self, world: ToyWorld, patience: int) -> None:
+        super().__init__(world)
+        self.patience = patience
+
+    def start(self, task: Task) -> Start:
+        self.opened[task.id] += 1
+        self.hasty = self.opened[task.id] > self.patience
+        return super().start(task)
+
+    def step(self, action: str) -> Observation:
+        observation = super().step(action)
+        return replace(observation, end="failure") if self.hasty else observation
 
 
 class EmptyWorld(ToyWorld):

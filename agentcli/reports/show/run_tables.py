@@ -20,7 +20,14 @@ from agentcli.reports.show.runs import (
 )
 from agentcli.reports.show.style import share_style, sparkline
 from agentcli.reports.show.trees import TreeOverview
-from agentcli.reports.tables import SCORE, SUCCESS, is_graded, percent, rate
+from agentcli.reports.tables import (
+    SCORE,
+    SUCCESS,
+    fork_bands,
+    is_graded,
+    percent,
+    rate,
+)
 
 MOST_TREES = 20
 """Rows of the table of trees that is not asked for whole."""
@@ -224,6 +231,12 @@ def _endings(tree: TreeOverview) -> str:
     return ", ".join(f"{count} {name}" for name, count in tree.endings.items())
 
 
+def fork_line(shares: Sequence[float]) -> Text:
+    """Where the forks fall."""
+    bands = [f"{name}: {percent(share)}" for name, share in fork_bands(shares).items()]
+    return Text(f"forks % by the steps before them: {', '.join(bands)}")
+
+
 def run_view(
     holdings: RunHoldings, now: datetime, *, whole: bool
 ) -> Iterator[Blocks | Text]:
@@ -242,6 +255,8 @@ def run_view(
     if not holdings.trees:
         return
     yield kinds_table(holdings.trees)
+    if holdings.forks_by_depth:
+        yield fork_line(holdings.forks_by_depth)
     yield trees_table(holdings.trees, whole=whole)
     hidden = 0 if whole else len(holdings.trees) - MOST_TREES
     if hidden > 0:

@@ -127,6 +127,8 @@ class RunHoldings(msgspec.Struct, kw_only=True):
     evaluations: list[EvaluationSummary]
     trees: list[TreeOverview] | None = []
     """None where it holds none."""
+    forks_by_depth: list[float] = []
+    """Share of these trees' forks after the first step, after the second, and so on."""
 
 
 def holdings(path: Path) -> RunHoldings:
@@ -156,6 +158,26 @@ def runs_below(folder: Path) -> list[RunOverview]:
         except (AgentCliError, OSError) as error:
             runs.append(RunOverview(path=str(path), problem=str(error)))
     return sorted(runs, key=lambda run: run.finished or "9999")
+
+
+def counterpart(run: Path, trees: Path) -> Path | None:
+    """The newest run beside `run` that has such a file of trees, of the same tasks."""
+    place = trees.relative_to(run)
+    stage = "rollout" if trees.parent == run else f"evaluation/{trees.stem}"
+    itself = RunDirectory(run).finished(stage)
+    newest = None
+    for other in runs_below(run.parent):
+        path = Path(other.path)
+        # A damaged run is listed without stages.
+        if stage not in other.stages or path.samefile(run):
+            continue
+        record = RunDirectory(path).finished(stage)
+        alike = (
+            itself is not None and record is not None and record.panel == itself.panel
+        )
+        if alike and is_there(path / place):
+            newest = path
+    return newest
 
 
 def is_run(path: Path) -> bool:

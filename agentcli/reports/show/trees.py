@@ -10,7 +10,8 @@ from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.endings import ENDINGS, ending
 from agentcli.records.files import read_line, read_numbered
 from agentcli.records.regular import is_there
-from agentcli.records.runs import RunDirectory
+from agentcli.records.runs import RunDirectory, loop_folders
+from agentcli.records.siblings import fork_depths
 from agentcli.records.step_rows import mean_advantage
 from agentcli.records.trees import (
     paths,
@@ -26,6 +27,7 @@ from agentcli.records.types import (
     Task,
     Tree,
 )
+from agentcli.registry import nearest
 
 
 class TreeHead(msgspec.Struct):
@@ -57,6 +59,8 @@ class TreeOverview(msgspec.Struct, kw_only=True):
     """How many trajectories ended in each way (evaluation.endings)."""
     steps: int
     forks: int
+    fork_depths: list[int]
+    """The number of steps before each of them."""
     tokens: int
 
 
@@ -84,18 +88,24 @@ class ShownTree(msgspec.Struct, kw_only=True):
 def trees_file(run: Path, evaluation: str | None = None) -> Path:
     """The trees of a rollout, or those that an evaluation kept.
 
-    Raises DataError saying which command writes them.
+    Raises DataError naming what there is instead, or which command writes them.
     """
     directory = RunDirectory(run)
+    kept = sorted(path.stem for path in run.glob("evaluation/trees/*.jsonl"))
     if evaluation is None:
-        return directory.existing_trees()
-    file = directory.evaluation_trees(evaluation)
-    if not is_there(file):
+        if not kept or loop_folders(run) or any(run.glob("trees.jsonl*")):
+            return directory.existing_trees()
         raise DataError(
-            f"{file}: no such file; an evaluation keeps its trees by --set "
-            "evaluation.trees=all"
+            f"{directory.trees}: no such file; evaluations kept theirs: --evaluation "
+            f"{' or '.join(kept)}"
         )
-    return file
+    file = directory.evaluation_trees(evaluation)
+    if is_there(file):
+        return file
+    remedy = "an evaluation keeps its trees by --set evaluation.trees=all"
+    if kept and not is_there(directory.evaluation(evaluation)):
+        remedy = nearest(evaluation, kept, "those that kept their trees are")
+    raise DataError(f"{file}: no such file; {remedy}")
 
 
 def tree_overviews(
@@ -138,6 +148,7 @@ def _row(line: int, tree: Tree) -> TreeOverview:
         endings={name: counts[name] for name in ENDINGS if name in counts},
         steps=tree.ledger.steps,
         forks=tree.ledger.forks,
+        fork_depths=fork_depths(tree.steps),
         tokens=tree.ledger.generated_tokens,
     )
 
