@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         Path("small.yaml").write_text(SMALL, encoding="utf-8")
-        done("demos", "--preset", "grpo-webshop", "-c", "small.yaml", "--count", "40", "-o", "runs/demos")
+        done("demos", "--preset", "grpo-webshop-cold", "-c", "small.yaml", "--count", "40", "-o", "runs/demos")
         copies = ("--set", "rollout.copies=2")
         done("demos", "--preset", "dpepo-webshop", "-c", "small.yaml", *copies, "--count", "20", "-o", "runs/parallel")
         with open("runs/demos/trees.jsonl", "ab") as file:
