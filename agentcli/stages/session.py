@@ -185,6 +185,8 @@ class Session:
         if not self._main or self._writing:
             return
         self._writing = True
+        # Damaged inputs are refused here, before anything is written or deleted.
+        hashes = self.plan.hashes
         self._check_trackers()
         self._hold()
         # If the folder did not exist, `check` could not lock it.
@@ -194,8 +196,6 @@ class Session:
                     f"{path} has just been written by another command; write "
                     "elsewhere with -o DIR"
                 )
-        # Damaged inputs are refused here, before anything is deleted.
-        hashes = self.plan.hashes
         self.run.forget_stage(self.plan.stage, self.plan.outputs)
         if self.invocation.overwrite:
             for path in self._existing:
