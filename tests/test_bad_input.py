@@ -104,7 +104,13 @@ UNLIKE: list[Case] = [
         (f"{TREES}:1: ", "unknown field `sead`"),
     ),
     ("no panel at all", write("panel.json", "{}"), PANEL, 3, ("panel.json: ", "missing required field `name`")),
-    ("a step that is none", older(set_in(GIVEN, 0, "steps", 0, "step", 999)), TRAIN, 3, (f"{GIVEN}:1: steps[0].step: 999",)),
+    (
+        "a step that is none",
+        older(set_in(GIVEN, 0, "steps", 0, "step", 999)),
+        TRAIN,
+        3,
+        (f"{GIVEN}:1: steps[0].step: 999",),
+    ),
     (
         "another rollout's credit",
         older(copy("runs/loop/iteration_000/credit/grpo.jsonl", GIVEN)),

@@ -1,4 +1,4 @@
-"""A command that writes checked files, killed before each of its changes of the file system: no run refuses itself."""
+"""A command that writes checked files, killed before every third of its changes of the file system: no run refuses itself."""
 
 import signal
 import subprocess
@@ -24,7 +24,7 @@ def test_no_run_refuses_itself_after_a_kill(words: tuple[str, ...]) -> None:
     assert process.stdin is not None
     assert process.stdout is not None
     kills = 0
-    for strike in range(1, 200):
+    for strike in range(1, 200, 3):
         print(strike, file=process.stdin, flush=True)
         code = int(process.stdout.readline())
         answer = agentcli("validate", "runs/x")
@@ -34,7 +34,7 @@ def test_no_run_refuses_itself_after_a_kill(words: tuple[str, ...]) -> None:
         assert code == -signal.SIGKILL
         kills += 1
     process.communicate()
-    assert kills > 8
+    assert kills > 3
     assert answer.code == 0, answer
     assert "without a checksum" not in answer.stderr
 

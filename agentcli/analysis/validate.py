@@ -18,7 +18,7 @@ from agentcli.analysis.schema import kind_of, metrics_type, type_of
 from agentcli.errors import DataError, UsageError
 from agentcli.exploration.settings import decode
 from agentcli.policies.load import count_tensors
-from agentcli.records.checksums import written
+from agentcli.records.checksums import recorded
 from agentcli.records.faults import shown
 from agentcli.records.files import read_json, read_numbered, read_records, sha256_file
 from agentcli.records.pictures import folder_beside, pictures_of, read_picture
@@ -29,7 +29,6 @@ from agentcli.records.types import Episode, Manifest, Panel, StageRecord, Tree
 from agentcli.registry import nearest
 from agentcli.stages.panels import panel_hash, read_panel
 from agentcli.stages.session import Begun
-
 
 SUMMED = ("credit", "episode", "evaluation", "metrics", "begun", "optimizer")
 """Kinds of files whose checksum is in the manifest."""
@@ -105,7 +104,7 @@ def _checked(
     """The result of counting the records of a file, which also checks them."""
     try:
         records = count(path, *details)
-        return CheckedFile(path, kind, records, None, written(path) is not None)
+        return CheckedFile(path, kind, records, None, recorded(path) is not None)
     except DataError as error:
         return CheckedFile(path, kind, None, str(error))
 

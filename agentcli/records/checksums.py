@@ -35,7 +35,7 @@ class _Entries(msgspec.Struct):
     stages: dict[str, _Entry] = {}
 
 
-class Written(NamedTuple):
+class Recorded(NamedTuple):
     """The stage that wrote a file, and the checksums of its pieces."""
 
     stage: str
@@ -55,7 +55,7 @@ def checksums(path: Path) -> str:
         return "".join(map(_checksum, pieces(path, file)))
 
 
-def written(path: Path) -> Written | None:
+def recorded(path: Path) -> Recorded | None:
     """What the manifest of its run says about a file; None if it says nothing."""
     path = path.absolute()
     # A file lies in the run itself or in one of its folders.
@@ -63,7 +63,7 @@ def written(path: Path) -> Written | None:
         name = path.relative_to(folder).as_posix()
         for stage, entry in _entries(folder / MANIFEST).items():
             if name in entry.outputs:
-                return Written(stage, entry.outputs[name])
+                return Recorded(stage, entry.outputs[name])
     return None
 
 
@@ -86,26 +86,26 @@ class Check:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._written = written(path)
+        self._recorded = recorded(path)
 
     def piece(self, number: int, content: bytes) -> None:
         """Raises DataError for a piece, counted from 1, that has changed."""
         # Blank lines hold no record.
-        if self._written is None or content.isspace():
+        if self._recorded is None or content.isspace():
             return
         end = number * DIGITS
-        if self._written.checksums[end - DIGITS : end] != _checksum(content):
+        if self._recorded.checksums[end - DIGITS : end] != _checksum(content):
             self._refuse(number)
 
     def _refuse(self, number: int) -> None:
         # A stage may have begun to write the file after the manifest was read.
-        if written(self._path) != self._written:
-            self._written = None
+        if recorded(self._path) != self._recorded:
+            self._recorded = None
             return
         place = f"{self._path}:{number}"
         if self._path.suffix not in LINES:
             place = f"{self._path}: from byte {(number - 1) * BLOCK}"
-        stage = shown(self._written.stage) if self._written else ""
+        stage = shown(self._recorded.stage) if self._recorded else ""
         raise DataError(
             f"{place}: changed after {stage} wrote it ({MANIFEST} has the checksum); "
             f"take it from a copy, or write {stage} again with --overwrite"

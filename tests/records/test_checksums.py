@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentcli.records.checksums import BLOCK, Check, checksums, written
+from agentcli.records.checksums import BLOCK, Check, checksums, recorded
 from agentcli.records.files import RecordWriter, read_json, read_line, read_records, sha256_file, write_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Credit, Manifest, Panel
@@ -16,11 +16,11 @@ from sample_records import credit, panel, stage_record, tree
 ROWS = 4
 
 
-def recorded(run: RunDirectory, *files: Path) -> None:
+def record(run: RunDirectory, *files: Path) -> None:
     """The manifest of a stage that wrote these files."""
-    record = stage_record()
-    record.outputs = run.checksums(files)
-    run.record_stage("credit/grpo", record)
+    entry = stage_record()
+    entry.outputs = run.checksums(files)
+    run.record_stage("credit/grpo", entry)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def run(tmp_path: Path) -> RunDirectory:
             writer.write(credit(number))
     write_json(run.path / "panel.json", panel())
     run.optimizer.write_bytes(bytes(2 * BLOCK + 5))
-    recorded(run, run.credit("grpo"), run.path / "panel.json", run.optimizer)
+    record(run, run.credit("grpo"), run.path / "panel.json", run.optimizer)
     return run
 
 
@@ -106,7 +106,7 @@ def test_trees_may_be_joined_and_cut_by_hand(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[]", "{", '{"stages": {"credit/grpo": {"outputs": 3}}}', '{"stages": 4}'])
 def test_a_manifest_of_another_program_says_nothing(run: RunDirectory, text: str) -> None:
     run.manifest_path.write_text(text, encoding="utf-8")
-    assert written(run.credit("grpo")) is None
+    assert recorded(run.credit("grpo")) is None
     assert len(list(read_records(run.credit("grpo"), Credit))) == ROWS
 
 
@@ -123,8 +123,8 @@ def test_a_file_that_is_written_again_while_it_is_read_is_not_refused(run: RunDi
 def test_a_stage_that_takes_over_a_file_removes_the_checksums_of_another(run: RunDirectory) -> None:
     run.forget_stage("train", [run.optimizer, run.checkpoint])
     assert run.finished("credit/grpo") is not None
-    assert written(run.optimizer) is None
-    assert written(run.credit("grpo")) is not None
+    assert recorded(run.optimizer) is None
+    assert recorded(run.credit("grpo")) is not None
 
 
 def test_a_file_is_opened_once_to_be_read_and_checked(run: RunDirectory) -> None:
@@ -145,6 +145,7 @@ def test_a_file_is_opened_once_to_be_read_and_checked(run: RunDirectory) -> None
 def test_a_checksum_is_eight_digits_a_line(run: RunDirectory) -> None:
     assert len(checksums(run.credit("grpo"))) == 8 * ROWS
     assert len(checksums(run.optimizer)) == 8 * 3
-    assert checksums(run.credit("grpo")) == read_json(run.manifest_path, Manifest).stages["credit/grpo"].outputs[
-        "credit/grpo.jsonl"
-    ]
+    assert (
+        checksums(run.credit("grpo"))
+        == read_json(run.manifest_path, Manifest).stages["credit/grpo"].outputs["credit/grpo.jsonl"]
+    )
