@@ -2,6 +2,7 @@
 
 Files are read by the same code as in the stages. A settings file is checked as if it
 were the only one. Checkpoints are not checked, nor whether a world has a panel's tasks.
+Readers compare a file with the checksum that the manifest has.
 """
 
 import errno
@@ -16,8 +17,10 @@ import msgspec
 from agentcli.analysis.schema import kind_of, metrics_type, type_of
 from agentcli.errors import DataError, UsageError
 from agentcli.exploration.settings import decode
+from agentcli.policies.load import count_tensors
+from agentcli.records.checksums import recorded
 from agentcli.records.faults import shown
-from agentcli.records.files import read_json, read_numbered, read_records
+from agentcli.records.files import read_json, read_numbered, read_records, sha256_file
 from agentcli.records.pictures import folder_beside, pictures_of, read_picture
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, loop_folders
@@ -25,6 +28,10 @@ from agentcli.records.trees import read_with_credit, validate_tree
 from agentcli.records.types import Episode, Manifest, Panel, StageRecord, Tree
 from agentcli.registry import nearest
 from agentcli.stages.panels import panel_hash, read_panel
+from agentcli.stages.session import Begun
+
+SUMMED = ("credit", "episode", "evaluation", "metrics", "begun", "optimizer")
+"""Kinds of files whose checksum is in the manifest."""
 
 
 class CheckedFile(NamedTuple):
@@ -36,6 +43,13 @@ class CheckedFile(NamedTuple):
     """None where there is a problem."""
     problem: str | None
     """The first fault: "file:line: field: what is wrong"."""
+    compared: bool = False
+    """Whether the manifest has its checksum."""
+
+    @property
+    def lacks_checksum(self) -> bool:
+        """Whether a changed number would go unnoticed, though stages write checksums."""
+        return self.problem is None and self.kind in SUMMED and not self.compared
 
 
 def check(path: Path, kind: str | None = None) -> Iterator[CheckedFile]:
@@ -89,7 +103,8 @@ def _checked(
 ) -> CheckedFile:
     """The result of counting the records of a file, which also checks them."""
     try:
-        return CheckedFile(path, kind, count(path, *details), None)
+        records = count(path, *details)
+        return CheckedFile(path, kind, records, None, recorded(path) is not None)
     except DataError as error:
         return CheckedFile(path, kind, None, str(error))
 
@@ -237,6 +252,10 @@ def _check_files(
         yield _checked(path, "tree", _count, "tree")
     for path in sorted((run.path / "evaluation").glob("*.json")):
         yield _checked(path, "evaluation", validate, "evaluation")
+    for path in sorted((run.path / "settings").glob("*.json")):
+        yield _checked(path, "begun", _begun)
+    if is_there(run.optimizer):
+        yield _checked(run.optimizer, "optimizer", _tensors)
     kinds = {
         run.seconds: "tree-seconds",
         run.metrics: "metrics",
@@ -271,11 +290,20 @@ def _credit(path: Path, trees: Path | None) -> int:
     Credit must belong to the trees beside it: line by line the same task, and steps
     that exist.
     """
-    count = _count(path, "credit")
     if trees is None:
-        return count
-    for _ in read_with_credit(trees, path):
-        pass
+        return _count(path, "credit")
+    return sum(1 for _ in read_with_credit(trees, path))
+
+
+def _begun(path: Path) -> int:
+    read_json(path, Begun)
+    return 1
+
+
+def _tensors(path: Path) -> int:
+    """The number of tensors of an optimiser's state, which is read as a whole."""
+    count = count_tensors(path)
+    sha256_file(path)
     return count
 
 

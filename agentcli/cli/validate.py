@@ -19,6 +19,8 @@ from agentcli.errors import DataError, UsageError
 if TYPE_CHECKING:
     from agentcli.analysis.validate import CheckedFile
 
+NAMED = 3
+"""The most files that a note names."""
 FILES_ARGUMENT = Option(
     "files",
     None,
@@ -48,7 +50,11 @@ def validate(call: Call) -> None:
         raise UsageError("name the files, for instance: agentcli validate runs/latest")
     checks = list(_checks(call.values["files"], call.values["kind"]))
     sound = True
-    for file, kind, records, problem in chain.from_iterable(checks):
+    unsummed = list[Path]()
+    for checked in chain.from_iterable(checks):
+        file, kind, records, problem = checked[:4]
+        if checked.lacks_checksum:
+            unsummed.append(file)
         if call.values["json"]:
             line = {
                 "file": str(file),
@@ -63,8 +69,21 @@ def validate(call: Call) -> None:
         if problem is not None:
             sound = False
             say(problem)
+    if unsummed:
+        print(one_line(_without_checksum(unsummed)), file=sys.stderr)
     if not sound:
         raise typer.Exit(DataError.exit_code)
+
+
+def _without_checksum(files: list[Path]) -> str:
+    """Says which files may have changed unnoticed."""
+    named = ", ".join(map(str, files[:NAMED]))
+    if len(files) > NAMED:
+        named += f" and {len(files) - NAMED} more"
+    return (
+        f"without a checksum in manifest.json: {named}; written by hand, by a stage "
+        "that has not ended, or by an older agentcli"
+    )
 
 
 def _checks(files: list[Path], kind: str | None) -> Iterator[Iterator["CheckedFile"]]:

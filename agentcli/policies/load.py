@@ -184,19 +184,27 @@ def check_weights(model: str) -> None:
     Reads only the files' headers. Refuses pipes, folders and broken links. Hub ids are
     not checked.
     """
-    from safetensors import SafetensorError, safe_open
-
     for file in sorted(Path(model).glob("*")):
         if file.suffix in FILES or not file.is_dir():
             open_regular(file).close()
     for file in sorted(Path(model).glob("*.safetensors")):
-        try:
-            with safe_open(file, framework="np"):
-                pass
-        except (SafetensorError, OSError) as error:
-            raise DataError(
-                f"{file}: damaged ({first_line(error)}); copy or make the model again"
-            ) from error
+        count_tensors(file)
+
+
+def count_tensors(file: Path) -> int:
+    """The number of tensors in a .safetensors file, by its header.
+
+    Raises DataError if the file is incomplete.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="np") as tensors:
+            return len(tensors.keys())
+    except (SafetensorError, OSError) as error:
+        raise DataError(
+            f"{file}: damaged ({first_line(error)}); copy or make the model again"
+        ) from error
 
 
 def _refuse_other_vocabulary(model: str, tokens: int) -> None:

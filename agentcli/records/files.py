@@ -11,6 +11,7 @@ leave complete lines and complete files, or raise WriteError.
 import errno
 import fcntl
 import hashlib
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -22,6 +23,7 @@ import msgspec
 
 from agentcli.errors import DataError, WriteError
 from agentcli.records import compressed
+from agentcli.records.checksums import Check, checked_pieces
 from agentcli.records.faults import UNREADABLE, fault_in, is_torn, shown
 from agentcli.records.regular import (
     open_regular,
@@ -45,9 +47,15 @@ def derive_seed(*parts: int | str) -> int:
 
 
 def sha256_file(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hex."""
+    """SHA-256 of a file's bytes, in hex.
+
+    Raises DataError for a file that is not what its stage wrote.
+    """
+    digest = hashlib.sha256()
     with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        for content in checked_pieces(path, file):
+            digest.update(content)
+    return digest.hexdigest()
 
 
 @contextmanager
@@ -128,8 +136,15 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, kind: type[T]) -> T:
-    """Reads one record. Raises DataError naming the file and the field."""
-    return _decode(msgspec.json.Decoder(kind), read_regular(path), str(path))
+    """Reads one record.
+
+    Raises DataError naming the file and the field, or the line that has changed.
+    """
+    data = read_regular(path)
+    record = _decode(msgspec.json.Decoder(kind), data, str(path))
+    for _ in checked_pieces(path, io.BytesIO(data)):
+        pass
+    return record
 
 
 def read_records(path: Path, kind: type[T]) -> Iterator[T]:
@@ -145,28 +160,35 @@ def read_numbered(
     Lines are counted from 1 as in an editor, blank ones included. A last line that has
     no newline and is not JSON counts as not yet written, and ends the stream; with
     `whole` it is an error. Raises DataError "file:line: what is wrong - at `$.field`"
-    for any other line that is not such a record.
+    for any other line that is not such a record, and for a line that is not what its
+    stage wrote.
     """
     decoder = msgspec.json.Decoder(kind)
+    check = Check(path)
     for number, line in enumerate(_lines(path, whole), 1):
         if not whole and not line.endswith(b"\n") and is_torn(line, decoder):
             return
         if not line.isspace():
-            yield number, _decode(decoder, line, f"{path}:{number}")
+            record = _decode(decoder, line, f"{path}:{number}")
+            check.piece(number, line)
+            yield number, record
 
 
 def read_line(path: Path, wanted: int, kind: type[T]) -> T | None:
-    """The record on one line, counted from 1; the other lines are not decoded.
+    """The record on one line, counted from 1; the other lines are not checked.
 
     None if the file has no such line, or the line is torn. Raises DataError.
     """
     decoder = msgspec.json.Decoder(kind)
+    check = Check(path)
     for number, line in enumerate(_lines(path), 1):
         if number != wanted:
             continue
         if line.isspace() or (not line.endswith(b"\n") and is_torn(line, decoder)):
             return None
-        return _decode(decoder, line, f"{path}:{number}")
+        record = _decode(decoder, line, f"{path}:{number}")
+        check.piece(number, line)
+        return record
     return None
 
 

@@ -1,13 +1,15 @@
 """A run directory: the path of each file, and the manifest that records their origin.
 
-A stage writes its files first and its manifest entry last, atomically. So a manifest
-that names a stage guarantees that the stage's output is complete.
+A stage removes its manifest entry, writes its files, and writes its entry last,
+atomically. So a manifest that names a stage guarantees that the stage's output is
+complete, and its checksums are those of the files.
 """
 
 import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
@@ -15,6 +17,7 @@ from pathlib import Path
 
 from agentcli import __version__
 from agentcli.errors import DataError, UsageError
+from agentcli.records.checksums import MANIFEST, checksums
 from agentcli.records.files import read_json, sha256_file, write_json
 from agentcli.records.older import renamed
 from agentcli.records.regular import is_there
@@ -46,7 +49,7 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.manifest_path = path / "manifest.json"
+        self.manifest_path = path / MANIFEST
         self.trees = path / "trees.jsonl"
         self.seconds = path / "seconds.jsonl"
         self.pictures = path / "pictures"
@@ -57,6 +60,10 @@ class RunDirectory:
         self.metrics = path / "metrics.jsonl"
         self.snapshot = path / "snapshot"
         self.tracking = path / "tracking"
+
+    def begun(self, stage: str) -> Path:
+        """The settings with which a stage was begun: settings/<stage>.json."""
+        return self.path / "settings" / f"{stage.replace('/', '-')}.json"
 
     @property
     def trained(self) -> list[Path]:
@@ -166,11 +173,30 @@ class RunDirectory:
         manifest.stages[name] = record
         write_json(self.manifest_path, manifest)
 
-    def forget_stage(self, name: str) -> None:
-        """Removes one stage's entry, if any: its output is about to be rewritten."""
+    def forget_stage(self, name: str, outputs: Sequence[Path] = ()) -> None:
+        """Removes one stage's entry, if any: its output is about to be rewritten.
+
+        Another stage may have written the same files: its checksums go, too.
+        """
         manifest = self.load_manifest()
-        if manifest.stages.pop(name, None) is not None:
+        changed = manifest.stages.pop(name, None) is not None
+        for record in manifest.stages.values():
+            for path in outputs:
+                changed |= record.outputs.pop(self._name(path), None) is not None
+        if changed:
             write_json(self.manifest_path, manifest)
+
+    def checksums(self, outputs: Sequence[Path]) -> dict[str, str]:
+        """The checksums of those outputs that are files, for the manifest.
+
+        Trees and their seconds have none: they may be joined and cut by hand.
+        """
+        by_hand = (*self.tree_files, self.seconds)
+        files = [path for path in outputs if path.is_file() and path not in by_hand]
+        return {self._name(path): checksums(path) for path in files}
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.path).as_posix()
 
     def forget_snapshot(self) -> None:
         """Removes the snapshot that a killed training would resume from.

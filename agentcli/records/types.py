@@ -374,6 +374,8 @@ class StageRecord(Record, kw_only=True):
     seed: int
     inputs: dict[str, str] = {}
     """SHA-256 of every file read, by path."""
+    outputs: dict[str, str] = {}
+    """The checksums of files written, by path in the run (checksums.py)."""
     panel: str | None = None
     """Hash of the panel, if the stage played one."""
     panel_name: str | None = None

@@ -283,7 +283,7 @@ class EpisodeFile:
             return set()
         return {tree.task.id for tree in read_records(self._trees, Tree)}
 
-    def keep_only(self, tasks: Collection[str]) -> None:
+    def keep_only(self, tasks: Collection[str], session: Session) -> None:
         """Drops the episodes of other tasks and a torn last line.
 
         Raises DataError for episodes in several copies whose moves were not counted.
@@ -295,6 +295,7 @@ class EpisodeFile:
                 f"{self.path}: written by an agentcli that did not count moves; start "
                 "again with --overwrite"
             )
+        session.start()
         with rewriting(self.path) as writer:
             for row in rows:
                 writer.write(row)

@@ -225,8 +225,9 @@ class TreeFile:
                 kept[tree.task.id] = FinishedTask(tree.ledger, success)
         return kept
 
-    def keep_only(self, tasks: Collection[str]) -> None:
+    def keep_only(self, tasks: Collection[str], session: Session) -> None:
         """Drops errored trees, duplicate trees of a task, and a torn last line."""
+        session.start()
         owed = set(tasks)
         with rewriting(self.path) as writer:
             for tree in read_records(self.path, Tree):

@@ -30,7 +30,7 @@ from agentcli.records.older import renamed
 from agentcli.records.pictures import drop_unnamed, keep_pictures
 from agentcli.records.processes import rank
 from agentcli.records.regular import is_there
-from agentcli.records.runs import git_commit, link_latest, now, versions
+from agentcli.records.runs import RunDirectory, git_commit, link_latest, now, versions
 from agentcli.records.types import StageRecord
 from agentcli.reports.standing import Progress
 from agentcli.stages.logs import AttemptLog, Logged, NoteHandler
@@ -82,7 +82,7 @@ def begun_with(run: Path, stage: str) -> dict[str, Any] | None:
 
     None if they are not recorded. Raises DataError for a damaged file.
     """
-    path = _begun(run, stage)
+    path = RunDirectory(run).begun(stage)
     if not is_there(path):
         return None
     return read_json(path, Begun).resolved or None
@@ -105,7 +105,7 @@ class Session:
         self._clock = time.perf_counter()
         self._existing: list[Path] = []
         self._writing = False
-        self._begun = _begun(self.run.path, plan.stage)
+        self._begun = self.run.begun(plan.stage)
         self._main = rank() == 0
         self._lock: RunLock | None = None
         self._command = shlex.join(invocation.command) or plan.stage
@@ -185,6 +185,8 @@ class Session:
         if not self._main or self._writing:
             return
         self._writing = True
+        # Damaged inputs are refused here, before anything is written or deleted.
+        hashes = self.plan.hashes
         self._check_trackers()
         self._hold()
         # If the folder did not exist, `check` could not lock it.
@@ -194,15 +196,13 @@ class Session:
                     f"{path} has just been written by another command; write "
                     "elsewhere with -o DIR"
                 )
-        self.run.forget_stage(self.plan.stage)
+        self.run.forget_stage(self.plan.stage, self.plan.outputs)
         if self.invocation.overwrite:
             for path in self._existing:
                 _delete(path)
             drop_unnamed(self.run)
-        settings = plain(self.settings)
-        write_json(
-            self._begun, Begun(self.plan.determining, self.plan.hashes, settings)
-        )
+        begun = Begun(self.plan.determining, hashes, plain(self.settings))
+        write_json(self._begun, begun)
         self._log.open()
 
     @contextmanager
@@ -233,6 +233,7 @@ class Session:
         """
         wall = time.perf_counter() - self._clock
         seconds = {"wall": wall, **fields.pop("seconds", {})}
+        outputs = [self._begun, *self.plan.outputs] if self._main else []
         record = StageRecord(
             command=self.invocation.command,
             settings=plain(self.settings),
@@ -240,6 +241,7 @@ class Session:
             git_commit=git_commit(),
             seed=self.settings.seed,
             inputs=self.plan.hashes,
+            outputs=self.run.checksums(outputs),
             seconds={name: round(value, 3) for name, value in seconds.items()},
             started=self._started,
             finished=now(),
@@ -355,10 +357,6 @@ def _delete(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
-
-
-def _begun(run: Path, stage: str) -> Path:
-    return run / "settings" / f"{stage.replace('/', '-')}.json"
 
 
 def other_inputs(

@@ -102,8 +102,8 @@ class Records(Protocol):
     def complete(self) -> dict[str, FinishedTask]:
         """The tasks that are complete. Raises DataError for a damaged file."""
 
-    def keep_only(self, tasks: Collection[str]) -> None:
-        """Drops the records of other tasks, and a torn last line.
+    def keep_only(self, tasks: Collection[str], session: Session) -> None:
+        """Starts the stage and drops the records of other tasks, and a torn last line.
 
         Raises DataError for records that cannot be continued.
         """
@@ -158,7 +158,7 @@ async def walk(
     if ended is not None and not owed:
         return ended
     if continued:
-        records.keep_only(kept)
+        records.keep_only(kept, session)
     sampled = Tally(sum(ledger.leaves for ledger in ledgers.values()))
     seconds: dict[str, float] = {}
     retries = 0

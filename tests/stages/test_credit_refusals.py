@@ -10,6 +10,7 @@ import pytest
 from agentcli.cli.app import build
 from agentcli.records.types import SCHEMA_VERSION
 from grown_runs import roll, toy
+from older_runs import without_checksums
 from typer.testing import CliRunner
 
 Damage = Callable[[dict[str, Any]], None]
@@ -171,6 +172,7 @@ def nan_advantage(credit: dict[str, Any]) -> None:
 def test_credit_that_is_not_of_these_trees(run: Path, command: str, damage: Damage, told: str) -> None:
     """An advantage for a step that was never sampled, and its like, at `train` and wherever credit is read."""
     rewritten(run / "credit/grpo.jsonl", damage, line=1)
+    without_checksums(run)
     (run / "model").mkdir()
     words = {
         "train": ["train", "run", "--credit", "grpo", "--model", "run/model", "-o", "run/new"],

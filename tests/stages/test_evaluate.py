@@ -19,6 +19,7 @@ from agentcli.records.settings import (
 from agentcli.records.types import Episode, Manifest, Outcome, Tree
 from agentcli.stages.session import Invocation
 from agentcli.stages.tally import share_of_success
+from older_runs import without_checksums
 from refusal import refusal, refused
 from staged import evaluate, pass_at_k
 
@@ -152,6 +153,7 @@ def test_counts_of_responses_and_of_moves_are_not_mixed(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     old = [json.dumps({name: value for name, value in row.items() if name != "moves"}) + "\n" for row in rows]
     path.write_text("".join(old), encoding="utf-8")
+    without_checksums(tmp_path)
     assert run(tmp_path, settings, resume=True) == summary, "nothing is owed"
     path.write_text("".join(old[:9]), encoding="utf-8")
     refused(lambda: run(tmp_path, settings, resume=True), 3, names="test.jsonl", remedy="--overwrite")
@@ -163,5 +165,6 @@ def test_in_one_environment_an_earlier_part_is_gone_on_with(tmp_path: Path) -> N
     summary, path = run(tmp_path), tmp_path / "evaluation/test.jsonl"
     old = [msgspec.structs.replace(row, moves=None) for row in read_records(path, Episode)]
     path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in old[:9]))
+    without_checksums(tmp_path)
     kinds = {kind: {**row, "moves": None} for kind, row in summary["kinds"].items()}
     assert run(tmp_path, resume=True) == {**summary, "moves": None, "kinds": kinds}

@@ -17,6 +17,7 @@ from agentcli.prompts.tagged import write_tagged
 from chat_server import Answer as Reply
 from chat_server import ChatServer, completion
 from command_line import Answer, agentcli, all_commands, chained
+from older_runs import without_checksums
 from refusal import refused
 
 SETTINGS = """
@@ -243,6 +244,16 @@ def copy(source: str, target: str) -> Damage:
     def work() -> None:
         Path(target).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
+
+    return work
+
+
+def older(damage: Damage) -> Damage:
+    """Damage to runs/x, whose manifest has no checksums."""
+
+    def work() -> None:
+        damage()
+        without_checksums(Path("runs/x"))
 
     return work
 

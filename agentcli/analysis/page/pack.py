@@ -29,7 +29,7 @@ from agentcli.analysis.page.trees import TreeLine, page_tree, tree_line
 from agentcli.credit.compare import Comparison, CreditComparison
 from agentcli.credit.registry import Explainer, explainer
 from agentcli.credit.rewardflow import graph_of
-from agentcli.errors import DataError
+from agentcli.errors import AgentCliError
 from agentcli.records.pictures import folder_beside
 from agentcli.records.runs import RunDirectory
 from agentcli.records.trees import read_trees
@@ -188,8 +188,10 @@ class _CreditColumns:
         ):
             try:
                 column = method_column(tree, credit, source.switches, how, texts)
-            except DataError as error:
-                raise DataError(f"{place}: {error}") from error
+            except AgentCliError as error:
+                # A file without checksums may have been changed.
+                origin = place if source.file is None else f"{source.file}: of {place}"
+                raise type(error)(f"{origin}: {error}") from error
             column.method = source.method
             columns.append(column)
         return columns
