@@ -200,6 +200,10 @@ def print_data(value: dict[str, Any], *, json: bool) -> None:
         print(to_yaml(value), end="")
 
 
+ESTIMATES = {"seconds": "time", "memory_bytes": "memory at most"}
+"""How a dry run calls what it estimates."""
+
+
 def readable(estimate: Mapping[str, Any]) -> dict[str, str]:
     """The values of an estimate with the units that people use."""
     from rich.filesize import decimal
@@ -209,7 +213,7 @@ def readable(estimate: Mapping[str, Any]) -> dict[str, str]:
         # Nothing is to be changed, or nothing is in memory.
         if value in ("", {}):
             continue
-        key = "time" if name == "seconds" else name.removesuffix("_bytes")
+        key = ESTIMATES.get(name) or name.removesuffix("_bytes")
         text = "not known" if value is None else str(value)
         if isinstance(value, int) and key == "time":
             text = str(timedelta(seconds=value))

@@ -7,6 +7,7 @@ at the first stage without a manifest entry. Evaluations in between use their ow
 so the training is the same without them.
 """
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -200,13 +201,19 @@ async def _rollout(
     folder = iteration_folder(plan.run.path, iteration)
     settings = with_critic(plan.settings, start.critic, iteration)
 
-    def warn(text: str) -> None:
-        session.progress.note(f"{folder.name}: {text}")
-
     rollout = plan_rollout(settings, folder, model=start.model, world=plan.world)
     with Session(rollout, _inside(session)) as inner:
         inner.check()
-        await perform_rollout(rollout, inner, workplace, warn)
+        await perform_rollout(rollout, inner, workplace, _warner(session, folder))
+
+
+def _warner(session: Session, folder: Path) -> Callable[[str], None]:
+    """Shows what an iteration warns of."""
+
+    def warn(text: str) -> None:
+        session.progress.note(f"{folder.name}: {text}")
+
+    return warn
 
 
 def _learn(
@@ -243,7 +250,8 @@ def _learn(
         tracking_dir=plan.run.tracking,
         beside=evaluation_figures(before, plan.label) if iteration else {},
     )
-    carry_out(update, partial(perform_train, latest=False), _inside(session))
+    train = partial(perform_train, warn=_warner(session, folder))
+    carry_out(update, train, _inside(session))
 
 
 def _track_last_evaluation(plan: LoopPlan) -> None:
