@@ -137,12 +137,12 @@ main()
 
 @pytest.mark.slow
 def test_a_real_limit_is_kept() -> None:
-    """The activations of the rows asked for are twice what the process may take for them."""
+    """For activations the process may take an eighth of what the rows asked for have."""
     model_of({**SHAPES["narrow"], "hidden_size": 16, "vocab_size": 350_000}, Path(START), Path("model"))
     words = tuple("model" if word == START else word for word in SFT)
     parts = parts_of(words)
     assert parts["activations"] > 2 * PROCESS_BYTES
-    allowed = sum(parts.values()) - parts["activations"] // 2
+    allowed = sum(parts.values()) - parts["activations"] * 7 // 8
     ended = subprocess.run(
         [sys.executable, "-c", LIMITED, str(allowed), *words],
         env={**as_here(), "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"},
