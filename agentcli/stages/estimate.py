@@ -30,8 +30,8 @@ from agentcli.stages.memory import (
     MOMENTS,
     WEIGHT,
     Bytes,
+    MemoryNeed,
     ModelSize,
-    Need,
     Remedy,
     RowSize,
     device_of,
@@ -140,7 +140,7 @@ class Expected(msgspec.Struct, kw_only=True):
     """How the estimate was made."""
 
 
-def _in_memory(need: Need | None) -> dict[str, Any]:
+def _in_memory(need: MemoryNeed | None) -> dict[str, Any]:
     """The memory fields of an Expected."""
     if need is None:
         return {}
@@ -177,7 +177,7 @@ def expected_of_rollout(
         parts = sampling_memory(parameters, shape_of(model), settings, device)
         rows = _remedy(SAMPLED_ROWS, sampled_rows(settings).rows)
         remedies = {"cache": rows, ACTIVATIONS: rows}
-        need = Need(parts, device, remedies, sampling_devices(settings))
+        need = MemoryNeed(parts, device, remedies, sampling_devices(settings))
     note = (
         "the weights are in memory once; prompts of policy.max_prompt_tokens, so less "
         "where they are shorter"
@@ -192,7 +192,7 @@ def expected_of_rollout(
 
 def need_of_training(
     settings: Settings, model: str, trees: Path, critic: str | None
-) -> Need | None:
+) -> MemoryNeed | None:
     """The memory of a training on a trees file, including any critic.
 
     None if the size of the model is not known, or if the objective computes whole
@@ -212,7 +212,9 @@ def need_of_training(
     )
     lower = divisors(settings.train.rows_per_microbatch, rows)
     remedies = {ACTIVATIONS: Remedy(TRAIN_ROWS, rows, lower)}
-    return Need(parts, device, remedies, processes, _sharing("train", settings.train))
+    return MemoryNeed(
+        parts, device, remedies, processes, _sharing("train", settings.train)
+    )
 
 
 def expected_of_training(
@@ -240,7 +242,7 @@ def expected_of_training(
 
 def need_of_imitation(
     settings: Settings, model: str, trees: Sequence[Path]
-) -> Need | None:
+) -> MemoryNeed | None:
     """The memory of sft; None if the size of the model is not known."""
     parameters = parameters_of(model, settings.sft.lora)
     if parameters is None:
@@ -255,7 +257,7 @@ def need_of_imitation(
     )
     lower = divisors(settings.sft.samples_per_update // processes, rows)
     remedies = {ACTIVATIONS: Remedy(SFT_ROWS, rows, lower)}
-    return Need(parts, device, remedies, processes, _sharing("sft", settings.sft))
+    return MemoryNeed(parts, device, remedies, processes, _sharing("sft", settings.sft))
 
 
 def expected_of_imitation(
@@ -308,7 +310,7 @@ def expected_of_loop(
             ACTIVATIONS: _remedy(TRAIN_ROWS, settings.train.rows_per_microbatch),
             "cache": _remedy(SAMPLED_ROWS, sampled_rows(settings).rows),
         }
-        need = Need(parts, device, remedies, sampling_devices(settings))
+        need = MemoryNeed(parts, device, remedies, sampling_devices(settings))
         disk = _kept(settings) * checkpoint_bytes(parameters)
     if disk is not None and rollout:
         disk += round(rollout.bytes * tasks * iterations)

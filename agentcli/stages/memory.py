@@ -328,7 +328,7 @@ def divisors(number: int, below: int) -> list[int]:
     return [each for each in range(below - 1, 0, -1) if number % each == 0]
 
 
-class Need(NamedTuple):
+class MemoryNeed(NamedTuple):
     """The memory of each process of a stage on its device, and how to need less."""
 
     parts: Bytes

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from agentcli.errors import UsageError
 from agentcli.records.processes import process_count
 from agentcli.records.settings import Settings
-from agentcli.stages.memory import Need
+from agentcli.stages.memory import MemoryNeed
 from agentcli.stages.plan import with_changes
 from agentcli.stages.session import Session, begun_with
 
@@ -22,7 +22,7 @@ ROOM = 0.9
 def fitting_settings(
     session: Session,
     path: str,
-    need_of: Callable[[Settings], Need | None],
+    need_of: Callable[[Settings], MemoryNeed | None],
     note: Callable[[str], None],
 ) -> Settings:
     """The session's settings, with fewer rows in a microbatch if memory is short.
@@ -36,7 +36,7 @@ def fitting_settings(
     section, _, name = path.partition(".")
     asked = getattr(getattr(session.settings, section), name)
 
-    def use(rows: int) -> Need | None:
+    def use(rows: int) -> MemoryNeed | None:
         if rows != asked:
             changed = {section: {name: rows}}
             session.settings = with_changes(session.settings, **changed)

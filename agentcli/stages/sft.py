@@ -20,7 +20,7 @@ from agentcli.stages.estimate import (
     expected_of_imitation,
     need_of_imitation,
 )
-from agentcli.stages.memory import Need
+from agentcli.stages.memory import MemoryNeed
 from agentcli.stages.microbatch import fitting_settings
 from agentcli.stages.plan import StagePlan, check_model, model_sources, with_changes
 from agentcli.stages.progress import updates_bar
@@ -47,7 +47,7 @@ class SftPlan(StagePlan):
         """The estimated cost of the training."""
         return expected_of_imitation(self.settings, self.model, self.trees)
 
-    def need(self, settings: Settings) -> Need | None:
+    def need(self, settings: Settings) -> MemoryNeed | None:
         """The memory that it needs with these settings."""
         return need_of_imitation(settings, self.model, self.trees)
 

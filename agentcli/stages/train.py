@@ -27,7 +27,7 @@ from agentcli.stages.estimate import (
     expected_of_training,
     need_of_training,
 )
-from agentcli.stages.memory import Need
+from agentcli.stages.memory import MemoryNeed
 from agentcli.stages.microbatch import fitting_settings
 from agentcli.stages.plan import (
     StagePlan,
@@ -40,9 +40,10 @@ from agentcli.stages.plan import (
 from agentcli.stages.progress import updates_bar
 from agentcli.stages.rollout import results_of_run
 from agentcli.stages.session import Session
-from agentcli.stages.trees import count_trees
+from agentcli.stages.trees import checked_trees, count_trees
 from agentcli.training.critic.options import CriticOptions
 from agentcli.training.objectives import Objective, make_objective, options_of
+from agentcli.training.policy_gradient.rows import check_sampled
 from agentcli.training.sharding_check import check_sharding
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class TrainPlan(StagePlan):
             self.settings, self.run.path, self.model, self.trees, self.critic
         )
 
-    def need(self, settings: Settings) -> Need | None:
+    def need(self, settings: Settings) -> MemoryNeed | None:
         """The memory that it needs with these settings."""
         return need_of_training(settings, self.model, self.trees, self.critic)
 
@@ -264,7 +265,8 @@ def perform(
     if _carries(settings) and not plan.carry:
         session.progress.note(f"fresh optimiser: no {plan.carried} to carry on")
     session.progress.wait("loading model")
-    existing(plan.model)
+    objective = make_objective(settings.train.objective)
+    _check_model(plan, objective)
     note = warn or session.progress.note
     fitting = fitting_settings(session, TRAIN_ROWS, plan.need, note)
     rows = fitting.train.rows_per_microbatch
@@ -273,7 +275,6 @@ def perform(
     from agentcli.training.loop.job import Job
 
     use_threads(settings.threads)
-    objective = make_objective(settings.train.objective)
     job = Job(
         model=plan.model,
         out=run.checkpoint,
@@ -304,6 +305,17 @@ def perform(
     record = session.finish(latest=warn is None, statistics=statistics)
     run.forget_snapshot()
     return record
+
+
+def _check_model(plan: TrainPlan, objective: Objective) -> None:
+    """Refuses rows that were sampled from no model, then a model that is not there.
+
+    A server's model is often not here, which is not why it cannot be trained.
+    """
+    if objective.reads_tokens:
+        line, tree = next(checked_trees(plan.trees))
+        check_sampled(tree, f"{plan.trees}:{line}")
+    existing(plan.model)
 
 
 def _sampled(plan: TrainPlan) -> "Sampled":

@@ -12,7 +12,7 @@ import pytest
 from agentcli.stages.memory import (
     FLOAT,
     Device,
-    Need,
+    MemoryNeed,
     Remedy,
     RowSize,
     cache_bytes,
@@ -151,5 +151,5 @@ def test_a_device_with_less_memory_is_met_with_a_setting(parts: dict[str, float]
         "activations": Remedy("train.rows_per_microbatch", 64, divisors(64, 64)),
         "cache": Remedy("policy.batch_rows", 32, divisors(32, 32)),
     }
-    line = Need({name: int(size) for name, size in parts.items()}, GPU, remedies).advice
+    line = MemoryNeed({name: int(size) for name, size in parts.items()}, GPU, remedies).advice
     assert (change in line) if change else not line
