@@ -7,14 +7,14 @@ is imported only when it is requested, so that listing names is cheap.
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
 from agentcli.errors import UsageError
 
@@ -92,6 +92,46 @@ class Registry:
             raise UsageError(
                 f"{self.key}: {place}: {module} has no {attributes}"
             ) from error
+
+    def function(
+        self, name: str, member: str
+    ) -> tuple[Callable[..., Any], dict[str, Any]]:
+        """The function of a plug-in that is one, and the names in its module.
+
+        It is what a place names, or `member` of the module that a name stands for.
+        Raises UsageError if there is none, and what `load` raises.
+        """
+        plug_in = self.load(name)
+        if isinstance(plug_in, ModuleType):
+            names = vars(plug_in)
+            function = names.get(member)
+        else:
+            names = getattr(plug_in, "__globals__", {})
+            function = plug_in
+        if not callable(function):
+            raise UsageError(
+                f"{self.key}: {name} holds no function `{member}`; write the place of "
+                "one as folder/file.py:function"
+            )
+        return function, names
+
+    def files(self, name: str) -> list[Path]:
+        """The Python file that a name in full begins with; else none."""
+        file = self.place(name).partition(":")[0]
+        return [Path(file)] if file.endswith(".py") else []
+
+    def settings_class(self, function: Callable[..., Any]) -> Any:
+        """The class that `settings` of a plug-in's function is annotated with.
+
+        Raises UsageError if it has none.
+        """
+        annotated = get_type_hints(function).get("settings")
+        if annotated is None:
+            raise UsageError(
+                f"{self.key}: {getattr(function, '__name__', function)} must have a "
+                "parameter `settings`; annotate it with the class of its settings"
+            )
+        return annotated
 
     def _module(self, name: str) -> ModuleType:
         """A module by its name, or the one that a Python file makes."""

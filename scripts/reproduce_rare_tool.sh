@@ -53,8 +53,8 @@ variants() {
 
   for rule in greedy random rarity; do
     run=$base/$rule
-    once "$run" rollout rollout "${sizes[@]}" --method rare-tool --select "$rule" --set rollout.judge.kind=tool-judge \
-      --leaves 1 --tasks "$questions" --model "$base/start/checkpoint"
+    once "$run" rollout rollout "${sizes[@]}" --method rare-tool --select "$rule" --leaves 1 \
+      --tasks "$questions" --model "$base/start/checkpoint"
     agentcli assign-credit "$run" --method rare-tool --set credit.score_scale=1 --set credit.drop_unsound=true \
       --set credit.drop_wrong=true --resume -q >/dev/null
     learn "$seed" "$run" "$run" "$rate"

@@ -100,8 +100,6 @@ def rollout_of(method: str, out: str | None = None) -> tuple[str, ...]:
     for name in ("roots", "copies"):
         if name in names:
             words += [f"--{name}", "2"]
-    if "judge" in names:
-        words += ["--set", "rollout.judge.kind=tool-judge"]
     return tuple(words)
 
 

@@ -20,6 +20,7 @@ import msgspec
 from agentcli.environments.protocol import Inspected
 from agentcli.environments.registry import REGISTRY
 from agentcli.errors import UsageError
+from agentcli.records.free_memory import free_memory
 from agentcli.requirements import CORE, PACKAGE, requirements
 from agentcli.stages.layers import list_presets, presets_folder
 
@@ -280,10 +281,9 @@ def _cores() -> Finding:
 
 
 def _memory() -> Finding:
-    page = os.sysconf("SC_PAGE_SIZE")
-    free = os.sysconf("SC_AVPHYS_PAGES") * page / GIB
-    total = os.sysconf("SC_PHYS_PAGES") * page / GIB
-    return _present("memory", f"{total:.1f} GiB, {free:.1f} GiB of it unused")
+    free = free_memory() / GIB
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
+    return _present("memory", f"{total:.1f} GiB, {free:.1f} GiB of it free")
 
 
 def _first_line(text: str) -> str:

@@ -103,7 +103,7 @@ METHOD = method_option(
     "--method",
     "rollout.method",
     "How trees grow (`assign-credit --method` says how steps are credited): chain, "
-    "spark, carl, arpo, treerl, treerpo, dpepo or rare-tool.",
+    "spark, carl, arpo, treerl, treerpo, dpepo, rare-tool, or FILE.py:FUNCTION.",
     metavar="NAME",
     values=completion.exploration_methods,
 )

@@ -36,7 +36,7 @@ def rollout(call: Call) -> None:
     from agentcli.exploration.registry import check
     from agentcli.stages.rollout import perform, plan
 
-    check(call.settings)
+    check(call.settings, call.progress.note)
     model = call.model()
     call.carry_out(plan(call.settings, call.new_run(), model=model), perform)
 

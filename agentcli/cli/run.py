@@ -52,7 +52,7 @@ def run(call: Call) -> None:
     from agentcli.stages.loop_plan import plan
     from agentcli.training.objectives import make_objective
 
-    check(call.settings)
+    check(call.settings, call.progress.note)
     objective = call.settings.train.objective
     if call.values["credit"] and not make_objective(objective).reads_credit:
         raise UsageError(

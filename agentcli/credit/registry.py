@@ -16,13 +16,7 @@ looked up in the function's module.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    NamedTuple,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -101,29 +95,9 @@ def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
         raise UsageError(
             f"credit.method: names no method; there are {', '.join(method_names())}"
         )
-    assign, names = _load(name)
+    assign, names = REGISTRY.function(name, "assign")
     reasons = names.get("WITHOUT", {})
     return name, assign, settings_of(name, assign, switches, reasons)
-
-
-def _load(name: str) -> tuple[Assign, dict[str, Any]]:
-    """The function of a method, and the names in its module.
-
-    Raises UsageError for an unknown name, and for a location without a function.
-    """
-    plug_in = REGISTRY.load(name)
-    if isinstance(plug_in, ModuleType):
-        names = vars(plug_in)
-        assign = names.get("assign")
-    else:
-        names = getattr(plug_in, "__globals__", {})
-        assign = plug_in
-    if not callable(assign):
-        raise UsageError(
-            f"credit.method: {name} holds no function `assign` of a tree and its "
-            "settings; write the place of one as folder/file.py:function"
-        )
-    return assign, names
 
 
 def settings_of(
@@ -138,7 +112,7 @@ def settings_of(
     an unknown switch, with the nearest name, and for a bad value.
     """
     reasons = reasons or {}
-    settings_class = _settings_class(assign)
+    settings_class = REGISTRY.settings_class(assign)
     fields = [field.name for field in msgspec.structs.fields(settings_class)]
     for switch in switches:
         if switch not in fields:
@@ -163,7 +137,7 @@ def switches_of(name: str) -> list[str]:
 
     Raises UsageError for an unknown method.
     """
-    settings_class = _settings_class(_load(name)[0])
+    settings_class = REGISTRY.settings_class(REGISTRY.function(name, "assign")[0])
     return [field.name for field in msgspec.structs.fields(settings_class)]
 
 
@@ -190,18 +164,7 @@ def explainer(name: str) -> Explainer | None:
 
     Raises UsageError for an unknown method.
     """
-    names = _load(name)[1]
+    names = REGISTRY.function(name, "assign")[1]
     if "EQUATIONS" not in names:
         return None
     return Explainer(names["EQUATIONS"], names.get("evidence"))
-
-
-def _settings_class(assign: Assign) -> type[msgspec.Struct]:
-    """The class that `settings` of a method's function is annotated with."""
-    annotated: type[msgspec.Struct] | None = get_type_hints(assign).get("settings")
-    if annotated is None:
-        raise UsageError(
-            f"credit.method: {getattr(assign, '__name__', assign)} must be a function "
-            "of a tree and of `settings`, annotated with the class of its switches"
-        )
-    return annotated

@@ -14,10 +14,11 @@ import asyncio
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, field
 
 from agentcli.environments.protocol import Toolbox, Verdict, world_as
 from agentcli.errors import UsageError
@@ -29,6 +30,8 @@ from agentcli.records.files import derive_seed
 from agentcli.records.settings import RolloutSettings
 from agentcli.records.types import Tree
 
+TOOL_JUDGE = "tool-judge"
+"""The judge without a model (policies/tool_judge.py)."""
 Rule = Literal["rarity", "greedy", "random"]
 
 
@@ -37,7 +40,9 @@ class RareToolRollout(RolloutSettings, kw_only=True):
 
     capability: ClassVar[type] = Toolbox
 
-    judge: JudgeSettings | None = None
+    judge: JudgeSettings = field(
+        default_factory=partial(JudgeSettings, kind=TOOL_JUDGE)
+    )
     """The model that scores the actions: any kind of policy, or tool-judge, which runs
     every tool and knows the answer.
     """
@@ -49,21 +54,22 @@ class RareToolRollout(RolloutSettings, kw_only=True):
     threshold: Annotated[float, Meta(ge=LEAST, le=MOST)] = 6.0
     """The lowest score at which a tool is viable."""
 
-    def check(self) -> None:
-        """Raises UsageError where no judge is set."""
-        if self.judge is None:
-            raise UsageError(
-                "rollout.judge: rare-tool asks a judge; name one with --set "
-                "rollout.judge.kind=tool-judge, or openai with a model and a base_url"
-            )
+    @property
+    def remark(self) -> str:
+        """Which judge there is where none was named."""
+        if self.judge.kind != TOOL_JUDGE:
+            return ""
+        return (
+            f"judge {TOOL_JUDGE}, which runs every tool and knows the answer; choose a "
+            "model with --set rollout.judge.kind=openai"
+        )
 
 
 async def explore(actor: Actor, settings: RareToolRollout) -> Tree:
     """Grows `leaves` trajectories from the root; a judge's scores choose every tool.
 
-    Raises UsageError for a world without tools, and where no judge is set.
+    Raises UsageError for a world without tools.
     """
-    settings.check()
     tools = world_as(actor.world, Toolbox, "rollout.method", "rare-tool").tools
     if not tools:
         raise UsageError(
@@ -104,7 +110,6 @@ async def _step(
     call = _call(response)
     if call is None:
         return await actor.execute(node, index, response)
-    assert settings.judge is not None
     thought = response.answer.reasoning or ""
     query = str(call) if call.name == ANSWER else call.argument
     verdict = await ask_judge(actor, node, index, settings.judge, tools, thought, query)

@@ -2,10 +2,13 @@
 
 An installed package adds methods under the entry-point group `agentcli.exploration`:
 modules with `async def explore(actor, settings) -> Tree`. The annotation of `settings`
-is the class of the method's settings (settings.py).
+is the class of the method's settings (settings.py). A method that is not packaged is
+named by the location of its function: "folder/file.py:function".
 """
 
 from collections.abc import Awaitable, Callable
+from functools import cache
+from inspect import iscoroutinefunction
 
 from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor
@@ -35,6 +38,7 @@ REGISTRY = Registry(
     METHODS,
     key="rollout.method",
     kind="exploration method",
+    in_full=True,
 )
 
 
@@ -43,18 +47,26 @@ def method_names() -> list[str]:
     return REGISTRY.names()
 
 
+@cache
 def make(name: str) -> Explore:
     """The method's explore function.
 
-    Raises UsageError with the nearest name for an unknown method.
+    It is loaded once, so that its settings have one class. Raises UsageError with the
+    nearest name for an unknown method, and for a function that is not `async`.
     """
-    explore: Explore = REGISTRY.load(name).explore
+    explore = REGISTRY.function(name, "explore")[0]
+    if not iscoroutinefunction(explore):
+        raise UsageError(
+            f"rollout.method: {name} does not wait for the world; write it as `async "
+            "def explore(actor, settings) -> Tree`"
+        )
     return explore
 
 
-def check(settings: Settings) -> None:
+def check(settings: Settings, note: Callable[[str], None] | None = None) -> None:
     """Refuses settings that would fail in the first tree, before a policy is loaded.
 
+    `note` gets a line on defaults that a user should know of.
     Raises UsageError for an unknown method, a malformed budget, conflicting values,
     rollout.distinct with a method that votes, and rollout.answer_judge with one that
     acts in several copies.
@@ -63,6 +75,8 @@ def check(settings: Settings) -> None:
     make(rollout.method)
     parse_budget(rollout.budget)
     rollout.check()
+    if note is not None and rollout.remark:
+        note(rollout.remark)
     if rollout.answer_judge is not None and rollout.numbered:
         raise UsageError(
             f"rollout.answer_judge: a response of {rollout.method} acts in several "

@@ -10,12 +10,13 @@ None) is a further model: the stages open it, and `explore` asks it with
 
 from collections.abc import Mapping
 from functools import cache, partial
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec.structs import FieldInfo
 
-from agentcli.exploration.registry import make, method_names
+from agentcli.errors import UsageError
+from agentcli.exploration.registry import REGISTRY, make, method_names
 from agentcli.records.section import Section
 from agentcli.records.settings import EvaluationSettings, RolloutSettings, Settings
 
@@ -30,9 +31,15 @@ FieldDefinition = tuple[str, Any, Any]
 def rollout_class(method: str) -> type[RolloutSettings]:
     """The settings class of a method.
 
-    Raises UsageError with the nearest name for an unknown method.
+    Raises UsageError with the nearest name for an unknown method, and for a function
+    without such a class.
     """
-    kind: type[RolloutSettings] = get_type_hints(make(method))["settings"]
+    kind = REGISTRY.settings_class(make(method))
+    if not (isinstance(kind, type) and issubclass(kind, RolloutSettings)):
+        raise UsageError(
+            f"rollout.method: {method}: its settings are of {kind}; annotate "
+            "them with RolloutSettings or a subclass"
+        )
     return kind
 
 

@@ -306,6 +306,11 @@ class RolloutSettings(Section, kw_only=True):
                 models[name] = value
         return models
 
+    @property
+    def remark(self) -> str:
+        """What a user should know who left settings at their defaults; else ""."""
+        return ""
+
     def check(self) -> None:
         """Raises UsageError for values that are valid alone but not together."""
 

@@ -70,7 +70,9 @@ class SftSettings(Section, kw_only=True):
     samples_per_update: Count = 16
     """Samples per optimiser update."""
     samples_per_microbatch: Count = 16
-    """Samples per forward pass; fewer need less memory."""
+    """Samples per forward pass; fewer need less memory. On a CPU fewer are taken where so
+    many would not fit.
+    """
     learning_rate: Positive | None = None
     """None: 1e-5, or 3e-3 for `tiny`, which does not learn at a large model's rate."""
     schedule: str = "cosine"
@@ -150,7 +152,9 @@ class TrainSettings(Section, kw_only=True):
     rows_per_update: Count = 256
     """Rows per optimiser update; pairs for dpo."""
     rows_per_microbatch: Count = 64
-    """Rows per forward pass; dpo runs one pair, two whole trajectories, at a time."""
+    """Rows per forward pass. On a CPU fewer are taken where so many would not fit. dpo
+    runs one pair, two whole trajectories, at a time.
+    """
     packing: Literal["auto", "on", "off"] = "auto"
     """Whether rows of an update that begin alike share a sequence, so that their common
     prefix is computed once. Losses change only by rounding. auto: when it saves enough.

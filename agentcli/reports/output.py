@@ -107,9 +107,9 @@ def _show_record(stage: str, record: StageRecord) -> None:
     }
     # assign-credit has a table for its statistics.
     if stage == "assign-credit":
-        method = record.settings["credit"]["method"]
-        terminal.print(credit_table(method, lines.pop("statistics")))
-        sentence = equal_outcomes_line(statistics)
+        credit = record.settings["credit"]
+        terminal.print(credit_table(credit["method"], lines.pop("statistics")))
+        sentence = equal_outcomes_line(statistics, credit)
         if sentence is not None:
             terminal.print(sentence, markup=False, soft_wrap=True)
     if results is not None:
@@ -129,6 +129,13 @@ def _show_summary(summary: EvaluationSummary, out: Path) -> None:
     terminal.print(evaluation_table(summary))
     if summary.pass_at_k is not None:
         terminal.print(pass_at_k_table(summary))
+        most = max(map(int, summary.pass_at_k), default=0)
+        if most < summary.samples:
+            terminal.print(
+                f"k ends at {most} (--k): the nearer k is to the {summary.samples} "
+                "samples of a task, the more its estimate hangs on single successes",
+                soft_wrap=True,
+            )
 
 
 def print_rows(
@@ -200,6 +207,10 @@ def print_data(value: dict[str, Any], *, json: bool) -> None:
         print(to_yaml(value), end="")
 
 
+ESTIMATES = {"seconds": "time", "memory_bytes": "memory at most"}
+"""How a dry run calls what it estimates."""
+
+
 def readable(estimate: Mapping[str, Any]) -> dict[str, str]:
     """The values of an estimate with the units that people use."""
     from rich.filesize import decimal
@@ -209,7 +220,7 @@ def readable(estimate: Mapping[str, Any]) -> dict[str, str]:
         # Nothing is to be changed, or nothing is in memory.
         if value in ("", {}):
             continue
-        key = "time" if name == "seconds" else name.removesuffix("_bytes")
+        key = ESTIMATES.get(name) or name.removesuffix("_bytes")
         text = "not known" if value is None else str(value)
         if isinstance(value, int) and key == "time":
             text = str(timedelta(seconds=value))

@@ -160,19 +160,30 @@ def credit_table(method: str, statistics: Mapping[str, Any]) -> Blocks:
     return table
 
 
-def equal_outcomes_line(statistics: Mapping[str, Any]) -> str | None:
-    """Says that groups with equal outcomes have advantages; None where they have none."""
+def equal_outcomes_line(
+    statistics: Mapping[str, Any], credit: Mapping[str, Any]
+) -> str | None:
+    """Says that groups with equal outcomes have advantages; None where they have none.
+
+    `credit` are the settings of the method.
+    """
     counts = statistics.get("equal_outcomes")
     # Older manifests do not count them.
     if counts is None or counts["rows_not_zero"] == 0:
         return None
     moved = counts["rows_not_zero"]
+    remedy = ""
+    if credit.get("penalty") == "inside" and credit.get("invalid_penalty"):
+        remedy = (
+            "; --set credit.penalty=outside charges an invalid action to its own step "
+            "alone"
+        )
     return (
         f"{moved:,} of {counts['rows']:,} rows of groups with equal outcomes have an "
         f"advantage all the same, {percent(counts['share_of_mass'])} % of the sum of "
         "|advantage|: the method credits more than outcomes, for instance invalid "
         "actions (credit.invalid_penalty) or the states on the way; --explain best "
-        "accounts for one"
+        f"accounts for one{remedy}"
     )
 
 

@@ -8,7 +8,7 @@ one they are unknown.
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,16 @@ from agentcli.records.training_settings import (
 )
 from agentcli.records.types import Step
 from agentcli.stages.memory import (
+    ACTIVATIONS,
     MOMENTS,
     WEIGHT,
     Bytes,
-    Device,
+    MemoryNeed,
     ModelSize,
+    Remedy,
     RowSize,
-    advice,
     device_of,
+    divisors,
     longest_row,
     loop_memory,
     sampled_rows,
@@ -43,7 +45,8 @@ from agentcli.stages.memory import (
     training_memory,
 )
 from agentcli.stages.pace import SAMPLED_BY, Pace, pace_of
-from agentcli.stages.trees import checked_trees
+from agentcli.stages.trees import checked_trees, count_trees
+from agentcli.training.objectives import not_read
 
 TRAIN_ROWS = "train.rows_per_microbatch"
 SFT_ROWS = "sft.samples_per_microbatch"
@@ -128,32 +131,31 @@ class Expected(msgspec.Struct, kw_only=True):
     """By purpose."""
     devices: int = 1
     """Number of devices that compute, each with this memory."""
-    device_bytes: int | None = None
-    """The memory of one device."""
+    free_bytes: int | None = None
+    """The memory that is free on one device."""
     change: str = ""
-    """The setting to change if the device has less memory; "" if it has enough."""
+    """The setting to change if less memory is free; "" if enough is."""
     seconds: int | None = None
     basis: str
     """How the estimate was made."""
 
 
-def _in_memory(
-    parts: Bytes | None,
-    device: Device,
-    remedies: Mapping[str, tuple[str, int]],
-    devices: int = 1,
-    sharing: str = "",
-) -> dict[str, Any]:
+def _in_memory(need: MemoryNeed | None) -> dict[str, Any]:
     """The memory fields of an Expected."""
-    if parts is None:
+    if need is None:
         return {}
     return {
-        "memory_bytes": sum(parts.values()),
-        "memory": parts,
-        "devices": devices,
-        "device_bytes": device.bytes,
-        "change": advice(parts, device, remedies, sharing),
+        "memory_bytes": need.total,
+        "memory": need.parts,
+        "devices": need.devices,
+        "free_bytes": need.device.free,
+        "change": need.advice,
     }
+
+
+def _remedy(setting: str, value: int) -> Remedy:
+    """Lowers a number of rows to one that divides it."""
+    return Remedy(setting, value, divisors(value, value))
 
 
 def _sharing(section: str, settings: TrainSettings | SftSettings) -> str:
@@ -169,25 +171,49 @@ def expected_of_rollout(
     """The estimate of a rollout."""
     parameters = parameters_of(model, LoraSettings())
     pace = pace_of(settings, out, "rollout", *SAMPLED_BY)
-    device = device_of(settings.policy)
-    memory = parameters and sampling_memory(
-        parameters, shape_of(model), settings, device
-    )
-    rows = (SAMPLED_ROWS, sampled_rows(settings).rows)
+    need = None
+    if parameters:
+        device = device_of(settings.policy)
+        parts = sampling_memory(parameters, shape_of(model), settings, device)
+        rows = _remedy(SAMPLED_ROWS, sampled_rows(settings).rows)
+        remedies = {"cache": rows, ACTIVATIONS: rows}
+        need = MemoryNeed(parts, device, remedies, sampling_devices(settings))
     note = (
         "the weights are in memory once; prompts of policy.max_prompt_tokens, so less "
         "where they are shorter"
     )
     return Expected(
         disk_bytes=pace and round(pace.bytes * tasks),
-        **_in_memory(
-            memory,
-            device,
-            {"cache": rows, "activations": rows},
-            sampling_devices(settings),
-        ),
+        **_in_memory(need),
         seconds=pace and round(pace.seconds * tasks),
         basis=_basis(parameters, pace, note),
+    )
+
+
+def need_of_training(
+    settings: Settings, model: str, trees: Path, critic: str | None
+) -> MemoryNeed | None:
+    """The memory of a training on a trees file, including any critic.
+
+    None if the size of the model is not known, or if the objective computes whole
+    trajectories together.
+    """
+    parameters = parameters_of(model, settings.train.lora)
+    if parameters is None or "rows_per_microbatch" in not_read(settings.train):
+        return None
+    device = device_of(settings.policy)
+    steps = list(_steps([trees]))
+    rows = min(settings.train.rows_per_microbatch, len(steps))
+    size = RowSize(rows, *longest_row(steps, model))
+    models = 1 if critic is None else 2
+    processes = process_count()
+    parts = training_memory(
+        parameters, shape_of(model), size, settings.train, device, models, processes
+    )
+    lower = divisors(settings.train.rows_per_microbatch, rows)
+    remedies = {ACTIVATIONS: Remedy(TRAIN_ROWS, rows, lower)}
+    return MemoryNeed(
+        parts, device, remedies, processes, _sharing("train", settings.train)
     )
 
 
@@ -201,77 +227,52 @@ def expected_of_training(
     """The estimate of one training on a trees file, including any critic."""
     parameters = parameters_of(model, settings.train.lora)
     pace = pace_of(settings, out, "train", "train")
-    count = 0
-    steps = list[Step]()
-    for _, tree in checked_trees(trees):
-        count += 1
-        steps += tree.steps
-    device = device_of(settings.policy)
-    memory = None
-    rows = min(settings.train.rows_per_microbatch, len(steps))
-    if parameters:
-        size = RowSize(rows, *longest_row(steps, model))
-        models = 1 if critic is None else 2
-        memory = training_memory(
-            parameters,
-            shape_of(model),
-            size,
-            settings.train,
-            device,
-            models,
-            process_count(),
-        )
+    rows = settings.train.rows_per_microbatch
     note = (
         f"{_held(settings.train)}, and activations of {rows} rows as long as the "
         "longest; 12 bytes of disk, and as many again for the snapshot while it trains"
     )
     return Expected(
         disk_bytes=parameters and checkpoint_bytes(parameters),
-        **_in_memory(
-            memory,
-            device,
-            {"activations": (TRAIN_ROWS, rows)},
-            process_count(),
-            _sharing("train", settings.train),
-        ),
-        seconds=pace and round(pace.seconds * count),
+        **_in_memory(need_of_training(settings, model, trees, critic)),
+        seconds=pace and round(pace.seconds * count_trees(trees)),
         basis=_basis(parameters, pace, note),
     )
 
 
+def need_of_imitation(
+    settings: Settings, model: str, trees: Sequence[Path]
+) -> MemoryNeed | None:
+    """The memory of sft; None if the size of the model is not known."""
+    parameters = parameters_of(model, settings.sft.lora)
+    if parameters is None:
+        return None
+    device = device_of(settings.policy)
+    rows = settings.sft.samples_per_microbatch
+    tokens, response = longest_row(_steps(trees, "demos"), model)
+    size = RowSize(rows, min(tokens, settings.sft.max_length), response)
+    processes = process_count()
+    parts = training_memory(
+        parameters, shape_of(model), size, settings.sft, device, processes=processes
+    )
+    lower = divisors(settings.sft.samples_per_update // processes, rows)
+    remedies = {ACTIVATIONS: Remedy(SFT_ROWS, rows, lower)}
+    return MemoryNeed(parts, device, remedies, processes, _sharing("sft", settings.sft))
+
+
 def expected_of_imitation(
-    settings: Settings, model: str, trees: Iterable[Path]
+    settings: Settings, model: str, trees: Sequence[Path]
 ) -> Expected:
     """The estimate of sft, which stores no optimiser state."""
     parameters = parameters_of(model, settings.sft.lora)
-    device = device_of(settings.policy)
-    rows = settings.sft.samples_per_microbatch
-    memory = None
-    if parameters:
-        steps = (step for path in trees for step in _steps(path))
-        tokens, response = longest_row(steps, model)
-        size = RowSize(rows, min(tokens, settings.sft.max_length), response)
-        memory = training_memory(
-            parameters,
-            shape_of(model),
-            size,
-            settings.sft,
-            device,
-            processes=process_count(),
-        )
     note = (
-        f"{_held(settings.sft)}, and activations of {rows} samples as long as the "
-        "longest; 4 bytes of disk, and 12 for the snapshot while it trains"
+        f"{_held(settings.sft)}, and activations of "
+        f"{settings.sft.samples_per_microbatch} samples as long as the longest; 4 bytes "
+        "of disk, and 12 for the snapshot while it trains"
     )
     return Expected(
         disk_bytes=parameters and WEIGHT * parameters.trained,
-        **_in_memory(
-            memory,
-            device,
-            {"activations": (SFT_ROWS, rows)},
-            process_count(),
-            _sharing("sft", settings.sft),
-        ),
+        **_in_memory(need_of_imitation(settings, model, trees)),
         basis=_basis(parameters, None, note),
     )
 
@@ -286,9 +287,10 @@ def _held(settings: TrainSettings | SftSettings) -> str:
     )
 
 
-def _steps(trees: Path) -> Iterator[Step]:
-    for _, tree in checked_trees(trees, "demos"):
-        yield from tree.steps
+def _steps(trees: Sequence[Path], writer: str = "rollout") -> Iterator[Step]:
+    for path in trees:
+        for _, tree in checked_trees(path, writer):
+            yield from tree.steps
 
 
 def expected_of_loop(
@@ -299,13 +301,16 @@ def expected_of_loop(
     parameters = parameters_of(model, settings.train.lora)
     rollout = pace_of(settings, out, "rollout", *SAMPLED_BY)
     training = pace_of(settings, out, "train", "train")
-    device = device_of(settings.policy)
-    disk = memory = seconds = None
-    sampled = sampled_rows(settings)
-    rows = settings.train.rows_per_microbatch
+    disk = need = seconds = None
     if parameters:
+        device = device_of(settings.policy)
         models = 1 if critic is None else 2
-        memory = loop_memory(parameters, shape_of(model), settings, device, models)
+        parts = loop_memory(parameters, shape_of(model), settings, device, models)
+        remedies = {
+            ACTIVATIONS: _remedy(TRAIN_ROWS, settings.train.rows_per_microbatch),
+            "cache": _remedy(SAMPLED_ROWS, sampled_rows(settings).rows),
+        }
+        need = MemoryNeed(parts, device, remedies, sampling_devices(settings))
         disk = _kept(settings) * checkpoint_bytes(parameters)
     if disk is not None and rollout:
         disk += round(rollout.bytes * tasks * iterations)
@@ -320,13 +325,9 @@ def expected_of_loop(
         note += "; without the files of the trees"
     if settings.run.evaluate_every is not None:
         note += "; without the time and the files of evaluations"
-    remedies = {
-        "activations": (TRAIN_ROWS, rows),
-        "cache": (SAMPLED_ROWS, sampled.rows),
-    }
     return Expected(
         disk_bytes=disk,
-        **_in_memory(memory, device, remedies, sampling_devices(settings)),
+        **_in_memory(need),
         seconds=seconds,
         basis=_basis(parameters, rollout, note),
     )

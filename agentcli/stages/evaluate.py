@@ -198,6 +198,14 @@ async def perform(
 
     Raises AgentCliError at the end if too many episodes errored.
     """
+    note = session.progress.note
+    if plan.command != "eval" and session.done is None:
+        counts = plan.counts()
+        note(
+            f"{counts['episodes']:,} episodes to play, "
+            f"{plan.settings.rollout.leaves} of each of {counts['tasks']:,} tasks; "
+            "--tasks N takes fewer"
+        )
     walked = await walk(
         plan,
         session,
@@ -208,7 +216,6 @@ async def perform(
     )
     if isinstance(walked, StageRecord):
         return session.nothing_owed(read_json(plan.summary, EvaluationSummary))
-    note = session.progress.note
     for line in walked.sampled.warnings(plan.settings):
         note(line)
     summary = conclude(session, plan.episodes, plan.command, plan.k, walked)

@@ -7,6 +7,7 @@ at the first stage without a manifest entry. Evaluations in between use their ow
 so the training is the same without them.
 """
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -181,11 +182,12 @@ async def _iteration(
 ) -> None:
     """Runs those stages of one iteration that are not done yet."""
     folder = iteration_folder(plan.run.path, iteration)
+    warn = _warner(session, folder, said)
     run = RunDirectory(folder)
     if finished(run, "rollout", "trees.jsonl") is None:
-        await _rollout(plan, session, iteration, workplace, start, said)
+        await _rollout(plan, session, iteration, workplace, start, warn)
     if not is_trained(plan.run.path, iteration):
-        _learn(plan, session, iteration, start)
+        _learn(plan, session, iteration, start, warn)
         refuse_unreadable(run, plan.settings.rollout.method)
     run.forget_snapshot()
     if _owes_evaluation(plan, iteration, run):
@@ -212,26 +214,34 @@ async def _rollout(
     iteration: int,
     workplace: Workplace,
     start: StartingModels,
-    said: set[str],
+    warn: Callable[[str], None],
 ) -> None:
     """Grows the trees of one iteration."""
     folder = iteration_folder(plan.run.path, iteration)
     settings = with_critic(plan.settings, start.critic, iteration)
-
-    def warn(text: str) -> None:
-        # What holds of every iteration is said once.
-        if text not in said:
-            said.add(text)
-            session.progress.note(f"{folder.name}: {text}")
-
     rollout = plan_rollout(settings, folder, model=start.model, world=plan.world)
     with Session(rollout, _inside(session)) as inner:
         inner.check()
         await perform_rollout(rollout, inner, workplace, warn)
 
 
+def _warner(session: Session, folder: Path, said: set[str]) -> Callable[[str], None]:
+    """Shows what an iteration warns of; what holds of every iteration is said once."""
+
+    def warn(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            session.progress.note(f"{folder.name}: {text}")
+
+    return warn
+
+
 def _learn(
-    plan: LoopPlan, session: Session, iteration: int, start: StartingModels
+    plan: LoopPlan,
+    session: Session,
+    iteration: int,
+    start: StartingModels,
+    warn: Callable[[str], None],
 ) -> None:
     """Assigns credit to the trees of one iteration, and trains on them.
 
@@ -264,7 +274,7 @@ def _learn(
         tracking_dir=plan.run.tracking,
         beside=evaluation_figures(before, plan.label) if iteration else {},
     )
-    carry_out(update, partial(perform_train, latest=False), _inside(session))
+    carry_out(update, partial(perform_train, warn=warn), _inside(session))
 
 
 def _track_last_evaluation(plan: LoopPlan) -> None:

@@ -7,9 +7,7 @@ trainers compute in bfloat16 and keep only the input of every layer; that part w
 measured.
 """
 
-import math
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +16,7 @@ import msgspec
 from agentcli.errors import AgentCliError
 from agentcli.policies.chat import prompt_ids
 from agentcli.policies.load import CONFIG, adapter_base, load_tokenizer
+from agentcli.records.free_memory import free_memory
 from agentcli.records.settings import PolicySettings, Settings
 from agentcli.records.training_settings import SftSettings, TrainSettings
 from agentcli.records.types import Step
@@ -30,7 +29,6 @@ gradient, and the intermediates of the entropies. A frozen head needs one less
 (measured).
 """
 DRIVER = Path("/proc/driver/nvidia/version")
-GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 PROCESS_BYTES = 660_000_000
 """Python with torch and transformers, measured on a CPU."""
@@ -42,6 +40,8 @@ MOMENTS_IN_8_BITS = 2
 
 Bytes = dict[str, int]
 """Bytes by purpose."""
+ACTIVATIONS = "activations"
+"""The purpose whose bytes grow with the rows that are computed together."""
 
 
 class ModelShape(msgspec.Struct):
@@ -172,7 +172,10 @@ class Device(NamedTuple):
     """The device that a model is computed on."""
 
     name: str
-    bytes: int
+    free: int
+    """Bytes that can still be taken."""
+    total: int = 0
+    """All bytes of a GPU, of which vLLM takes a share."""
 
     @property
     def is_gpu(self) -> bool:
@@ -181,24 +184,14 @@ class Device(NamedTuple):
 
 
 def device_of(policy: PolicySettings) -> Device:
-    """The device given by `policy.device`, with its total memory."""
-    if policy.device == "cpu" or not DRIVER.exists():
-        return Device("cpu", _memory_of_machine())
-    import torch
+    """The device given by `policy.device`, with the memory that is free there now."""
+    if policy.device != "cpu" and DRIVER.exists():
+        import torch
 
-    if not torch.cuda.is_available():
-        return Device("cpu", _memory_of_machine())
-    place = torch.device("cuda" if policy.device == "auto" else policy.device)
-    return Device(str(place), torch.cuda.get_device_properties(place).total_memory)
-
-
-def _memory_of_machine() -> int:
-    """The machine's memory, or the part of it that a container may use."""
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        return min(there, int(GROUP_LIMIT.read_text(encoding="ascii")))
-    except (OSError, ValueError):
-        return there
+        if torch.cuda.is_available():
+            name = "cuda" if policy.device == "auto" else policy.device
+            return Device(name, *torch.cuda.mem_get_info(name))
+    return Device("cpu", free_memory())
 
 
 def sampling_memory(
@@ -216,11 +209,11 @@ def sampling_memory(
         count = len(list(filter(None, appraisers)))
         parts["critic and reward model"] = count * weights
     if policy.kind == "vllm" and device.is_gpu:
-        share = int(policy.vllm.gpu_memory_utilization * device.bytes)
+        share = int(policy.vllm.gpu_memory_utilization * device.total)
         return {**parts, "cache": max(0, share - parts["weights"])}
     if shape is not None:
         size = sampled_rows(settings)
-        parts["activations"] = sampling_activations(shape, size, width)
+        parts[ACTIVATIONS] = sampling_activations(shape, size, width)
         parts["cache"] = cache_bytes(shape, size, width)
     if not device.is_gpu:
         parts["processes"] = settings.environment.processes * ENGINE_BYTES
@@ -270,7 +263,7 @@ def training_memory(
         parts["gathered"] = gathered_bytes(parameters)
     if shape is not None:
         frozen = parameters.trained < parameters.all
-        parts["activations"] = training_activations(
+        parts[ACTIVATIONS] = training_activations(
             shape, size, frozen=frozen, recomputed=recomputed
         )
     if not device.is_gpu:
@@ -314,30 +307,74 @@ def loop_memory(
     return {**alone, "sampler's weights": weights}
 
 
-def advice(
-    parts: Bytes,
-    device: Device,
-    remedies: Mapping[str, tuple[str, int]],
-    sharing: str = "",
-) -> str:
-    """The setting to change if a device has less memory; "" if it has enough.
+class Remedy(NamedTuple):
+    """A setting that a part of the memory grows with, in proportion."""
 
-    `remedies` are a setting and its value, by the part that grows with it. `sharing`
-    says how to share the model across more devices.
-    """
-    total = sum(parts.values())
-    if total <= device.bytes:
-        return ""
-    room = device.bytes - total
-    need = (
-        f"takes {_gigabytes(total)}, and {device.name} has {_gigabytes(device.bytes)}"
-    )
-    for part in sorted(remedies, key=lambda part: parts.get(part, 0), reverse=True):
-        setting, value = remedies[part]
-        fitting = math.floor(value * (1 + room / max(1, parts.get(part, 0))))
-        if fitting >= 1:
-            return f"{need}; lower {setting} from {value} to {fitting}"
-    return f"{need}; train an adapter with --lora 16, {sharing}or take a smaller model"
+    setting: str
+    value: int
+    lower: Sequence[int]
+    """The values that it can be lowered to, the highest first."""
+
+    def fitting(self, held: int, missing: float) -> int | None:
+        """The highest value with which a part that holds `held` has `missing` less."""
+        for value in self.lower:
+            if held * (1 - value / self.value) >= missing:
+                return value
+        return None
+
+
+def divisors(number: int, below: int) -> list[int]:
+    """The divisors that are lower than `below`, the highest first."""
+    return [each for each in range(below - 1, 0, -1) if number % each == 0]
+
+
+class MemoryNeed(NamedTuple):
+    """The memory of each process of a stage on its device, and how to need less."""
+
+    parts: Bytes
+    device: Device
+    remedies: Mapping[str, Remedy]
+    """By the part that grows with the setting."""
+    devices: int = 1
+    """Number of devices that compute, each with this memory."""
+    sharing: str = ""
+    """How to share the model across more devices, in words."""
+
+    @property
+    def total(self) -> int:
+        """The sum of all parts."""
+        return sum(self.parts.values())
+
+    def fewer_rows(self, missing: float) -> int:
+        """The rows with which activations take `missing` bytes less, or the fewest."""
+        remedy = self.remedies[ACTIVATIONS]
+        value = remedy.fitting(self.parts.get(ACTIVATIONS, 0), missing)
+        return value or min(remedy.lower, default=remedy.value)
+
+    @property
+    def advice(self) -> str:
+        """What to type if more is needed than is free; else ""."""
+        if self.total <= self.device.free:
+            return ""
+        for part in sorted(
+            self.remedies, key=lambda part: self.parts.get(part, 0), reverse=True
+        ):
+            remedy = self.remedies[part]
+            missing = self.total - self.device.free
+            value = remedy.fitting(self.parts.get(part, 0), missing)
+            if value is not None:
+                return f"{self.sentence}: --set {remedy.setting}={value}"
+        return (
+            f"{self.sentence}; train an adapter with --lora 16, {self.sharing}or take a "
+            "smaller model"
+        )
+
+    @property
+    def sentence(self) -> str:
+        """What is needed, and what is free."""
+        where = f" on {self.device.name}" if self.device.is_gpu else ""
+        free = _gigabytes(self.device.free)
+        return f"needs {_gigabytes(self.total)}, and {free} are free{where}"
 
 
 def _gigabytes(count: int) -> str:

@@ -18,7 +18,8 @@ from agentcli.records.faults import shown
 from agentcli.records.files import read_records
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
-from agentcli.records.types import Panel, Task
+from agentcli.records.training_settings import TINY
+from agentcli.records.types import Panel, StageRecord, Task
 
 
 class _TaskOfTree(msgspec.Struct):
@@ -59,6 +60,15 @@ def of_training(
             f"{split} is meant for kinds of tasks that were not trained on, but "
             f"{count} of {trees.total()} trees were of {shown(', '.join(kinds))}"
         )
+    made = any(
+        stage == "sft" and record.settings.get("sft", {}).get("model") == TINY
+        for stage, record in _trainings(model)
+    )
+    if made and split in card.new_kinds:
+        yield (
+            f"a tiny policy knows only words that it was trained on: those of the "
+            f"unseen rooms and tasks of {split} mean nothing to it"
+        )
 
 
 def of_panels(panels: Mapping[str, set[str]]) -> Iterator[str]:
@@ -86,6 +96,15 @@ def panels_of(run: Path) -> dict[str, set[str]]:
 def training_trees(model: str | None) -> list[Path]:
     """The trees that a model, and the models it was trained from, were trained on."""
     files: dict[Path, None] = {}
+    for _, record in _trainings(model):
+        sources = [Path(path) for path in record.inputs]
+        trees = [path for path in sources if path.name.startswith("trees.jsonl")]
+        files.update(dict.fromkeys(path for path in trees if is_there(path)))
+    return list(files)
+
+
+def _trainings(model: str | None) -> Iterator[tuple[str, StageRecord]]:
+    """The trainings that a model comes from, the last one first, by stage."""
     past: set[Path] = set()
     while model is not None:
         run = Path(model).resolve().parent
@@ -95,11 +114,7 @@ def training_trees(model: str | None) -> list[Path]:
         model = None
         stages = RunDirectory(run).load_manifest().stages
         for name, section in (("train", "policy"), ("sft", "sft")):
-            if name not in stages:
-                continue
-            sources = [Path(path) for path in stages[name].inputs]
-            trees = [path for path in sources if path.name.startswith("trees.jsonl")]
-            files.update(dict.fromkeys(path for path in trees if is_there(path)))
-            model = stages[name].settings.get(section, {}).get("model")
-            break
-    return list(files)
+            if name in stages:
+                yield name, stages[name]
+                model = stages[name].settings.get(section, {}).get("model")
+                break

@@ -16,6 +16,7 @@ from agentcli.environments.exam import Examining
 from agentcli.environments.protocol import World, world_as
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
+from agentcli.exploration.registry import REGISTRY as METHODS
 from agentcli.exploration.registry import check
 from agentcli.policies.protocol import Policy
 from agentcli.policies.registry import REGISTRY as POLICIES
@@ -126,8 +127,8 @@ def refuse_shard(settings: Settings, stage: str) -> None:
 
 
 def sampling_sources(settings: Settings, model: str | None) -> list[Path]:
-    """The directories of the models, and the panel file."""
-    sources = model_sources(model)
+    """The directories of the models, the panel file, and that of the user's method."""
+    sources = [*model_sources(model), *METHODS.files(settings.rollout.method)]
     for further in settings.rollout.further_models.values():
         sources += model_sources(further.model)
     if settings.environment.panel is not None:

@@ -14,7 +14,14 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import TINY
 from agentcli.records.types import StageRecord
-from agentcli.stages.estimate import Expected, expected_of_imitation
+from agentcli.stages.estimate import (
+    SFT_ROWS,
+    Expected,
+    expected_of_imitation,
+    need_of_imitation,
+)
+from agentcli.stages.memory import MemoryNeed
+from agentcli.stages.microbatch import fitting_settings
 from agentcli.stages.plan import StagePlan, check_model, model_sources, with_changes
 from agentcli.stages.progress import updates_bar
 from agentcli.stages.resolve import find_run
@@ -39,6 +46,10 @@ class SftPlan(StagePlan):
     def expected(self) -> Expected:
         """The estimated cost of the training."""
         return expected_of_imitation(self.settings, self.model, self.trees)
+
+    def need(self, settings: Settings) -> MemoryNeed | None:
+        """The memory that it needs with these settings."""
+        return need_of_imitation(settings, self.model, self.trees)
 
 
 def plan(
@@ -90,6 +101,7 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
     session.progress.wait("loading model")
     if plan.model != TINY:
         existing(plan.model, "sft.model")
+    used = fitting_settings(session, SFT_ROWS, plan.need, session.progress.note)
     from agentcli.stages.threads import use_threads
     from agentcli.training.imitation.train import run_sft
     from agentcli.training.loop.job import Job
@@ -99,7 +111,7 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
         stage="sft",
         model=plan.model,
         out=run.checkpoint,
-        settings=settings.sft,
+        settings=used.sft,
         seed=settings.seed,
         metrics=run.metrics,
         progress=updates_bar(session.progress, "sft"),
@@ -110,6 +122,8 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
         run_name=settings.tracking.name or run.path.resolve().name,
     )
     statistics = run_sft(job, plan.trees, plan.entities)
+    if used != settings:
+        statistics["samples_per_microbatch"] = used.sft.samples_per_microbatch
     # Later stages inherit the new model.
     session.settings = with_changes(settings, policy={"model": str(run.checkpoint)})
     record = session.finish(latest=True, statistics=statistics)

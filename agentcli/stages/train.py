@@ -5,7 +5,7 @@ reads no credit gets none. The credit method matters only if train.aggregate is 
 then the loss is averaged as in that method's paper.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +21,14 @@ from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.types import Credit, StageRecord, Tree
-from agentcli.stages.estimate import Expected, expected_of_training
+from agentcli.stages.estimate import (
+    TRAIN_ROWS,
+    Expected,
+    expected_of_training,
+    need_of_training,
+)
+from agentcli.stages.memory import MemoryNeed
+from agentcli.stages.microbatch import fitting_settings
 from agentcli.stages.plan import (
     StagePlan,
     check_critic,
@@ -33,9 +40,10 @@ from agentcli.stages.plan import (
 from agentcli.stages.progress import updates_bar
 from agentcli.stages.rollout import results_of_run
 from agentcli.stages.session import Session
-from agentcli.stages.trees import count_trees
+from agentcli.stages.trees import checked_trees, count_trees
 from agentcli.training.critic.options import CriticOptions
 from agentcli.training.objectives import Objective, make_objective, options_of
+from agentcli.training.policy_gradient.rows import check_sampled
 from agentcli.training.sharding_check import check_sharding
 
 if TYPE_CHECKING:
@@ -141,6 +149,10 @@ class TrainPlan(StagePlan):
             self.settings, self.run.path, self.model, self.trees, self.critic
         )
 
+    def need(self, settings: Settings) -> MemoryNeed | None:
+        """The memory that it needs with these settings."""
+        return need_of_training(settings, self.model, self.trees, self.critic)
+
 
 def plan(
     settings: Settings,
@@ -232,8 +244,15 @@ def _refuse_replacing(output: Path, start: str | None) -> None:
         )
 
 
-def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageRecord:
+def perform(
+    plan: TrainPlan,
+    session: Session,
+    warn: Callable[[str], None] | None = None,
+) -> StageRecord:
     """Writes checkpoint/, optimizer.safetensors and metrics.jsonl.
+
+    With `warn`, it is part of a training loop. Without it, runs/latest is set to this
+    run.
 
     The statistics record whether the optimiser state was continued, and which
     train.aggregate was used.
@@ -246,16 +265,20 @@ def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageR
     if _carries(settings) and not plan.carry:
         session.progress.note(f"fresh optimiser: no {plan.carried} to carry on")
     session.progress.wait("loading model")
-    existing(plan.model)
+    objective = make_objective(settings.train.objective)
+    _check_model(plan, objective)
+    note = warn or session.progress.note
+    fitting = fitting_settings(session, TRAIN_ROWS, plan.need, note)
+    rows = fitting.train.rows_per_microbatch
+    used = with_changes(plan.used, train={"rows_per_microbatch": rows})
     from agentcli.stages.threads import use_threads
     from agentcli.training.loop.job import Job
 
     use_threads(settings.threads)
-    objective = make_objective(settings.train.objective)
     job = Job(
         model=plan.model,
         out=run.checkpoint,
-        settings=plan.used.train,
+        settings=used.train,
         seed=settings.seed,
         metrics=run.metrics,
         reference=settings.train.reference,
@@ -275,9 +298,24 @@ def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageR
         "optimizer_carried": plan.carry,
         **objective.train(job, plan.trees, plan.credit),
     }
-    record = session.finish(latest=latest, statistics=statistics)
+    if fitting != settings:
+        statistics["rows_per_microbatch"] = rows
+    # Later stages inherit the number that was asked for.
+    session.settings = settings
+    record = session.finish(latest=warn is None, statistics=statistics)
     run.forget_snapshot()
     return record
+
+
+def _check_model(plan: TrainPlan, objective: Objective) -> None:
+    """Refuses rows that were sampled from no model, then a model that is not there.
+
+    A server's model is often not here, which is not why it cannot be trained.
+    """
+    if objective.reads_tokens:
+        line, tree = next(checked_trees(plan.trees))
+        check_sampled(tree, f"{plan.trees}:{line}")
+    existing(plan.model)
 
 
 def _sampled(plan: TrainPlan) -> "Sampled":

@@ -60,6 +60,8 @@ class Objective:
     """Whether its loss uses the ratio to the sampling policy, which greedy responses
     lack.
     """
+    reads_tokens: ClassVar[bool] = True
+    """Whether it learns from the tokens that were sampled, and not from texts."""
     trains_policy: ClassVar[bool] = True
     """Whether its checkpoint is a policy. Only then can a loop use the objective."""
     packs: ClassVar[bool] = False

@@ -208,12 +208,16 @@ def test_a_kept_verdict_is_not_asked_for_again() -> None:
         refused(agentcli(*ROLLOUT, *asking(served, "--set", "rollout.judge.cache=kept"), "-o", "four"), 3, "kept")
 
 
-def test_no_judge_and_no_tools_are_refused_by_the_plan() -> None:
-    refused(
-        agentcli(*ROLLOUT, "--set", "rollout.judge=null", "-o", "x"),
-        2,
-        "rollout.judge",
-        "rollout.judge.kind=tool-judge",
-    )
+def test_a_judge_that_was_not_named_is_the_world_s_own_and_is_announced() -> None:
+    named = roll("named")
+    Path("default.yaml").write_text(PRESET.replace(", judge: {kind: tool-judge}", ""), encoding="utf-8")
+    done = agentcli("rollout", "--preset", "./default.yaml", "-o", "default")
+    assert done.code == 0, done
+    (line,) = [line for line in done.stderr.splitlines() if "rollout.judge.kind" in line]
+    assert "tool-judge" in line
+    assert list(read_records(Path("default/trees.jsonl"), Tree)) == named
+
+
+def test_no_tools_are_refused_by_the_plan() -> None:
     refused(agentcli(*ROLLOUT, "--env", "toy_world:ToyWorld", "-o", "x"), 2, "rollout.method", "--env")
     assert not Path("x").exists()

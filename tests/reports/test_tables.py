@@ -9,6 +9,7 @@ from agentcli.evaluation.record import Rate
 from agentcli.records.types import Ledger
 from agentcli.reports.output import print_rows
 from agentcli.reports.tables import (
+    equal_outcomes_line,
     evaluation_table,
     folded_values,
     ledger_table,
@@ -92,3 +93,20 @@ def test_no_width_cuts_a_header_or_a_number(name: str, width: int) -> None:
 def test_texts_of_a_world_are_no_markup() -> None:
     rows = text_of(evaluation_table(summary(0.5, {"[red]clean[/x]": results(0.25)})))
     assert rows[1][0] == "[red]clean[/x]"
+
+
+@pytest.mark.parametrize(
+    ("credit", "named"),
+    [
+        ({"penalty": "inside", "invalid_penalty": 0.1}, True),
+        ({"penalty": "outside", "invalid_penalty": 0.1}, False),
+        ({"penalty": "inside", "invalid_penalty": 0.0}, False),
+        ({}, False),
+    ],
+)
+def test_a_penalty_that_moves_equal_groups_can_be_charged_outside(credit: dict[str, Any], named: bool) -> None:
+    counts = {"rows": 20, "rows_not_zero": 13, "share_of_mass": 0.4}
+    line = equal_outcomes_line({"equal_outcomes": counts}, credit)
+    assert line is not None
+    assert ("--set credit.penalty=outside" in line) == named
+    assert equal_outcomes_line({"equal_outcomes": counts | {"rows_not_zero": 0}}, credit) is None

@@ -101,7 +101,7 @@ def test_a_training_expects_sixteen_bytes_a_parameter(words: tuple[str, ...]) ->
 
 def test_an_estimate_is_read_in_the_units_of_people() -> None:
     values = {"disk_bytes": 18_000_000_000, "memory_bytes": None, "seconds": 3723, "basis": "because", "memory": {}}
-    assert readable(values) == {"disk": "18.0 GB", "memory": "not known", "time": "1:02:03", "basis": "because"}
+    assert readable(values) == {"disk": "18.0 GB", "memory at most": "not known", "time": "1:02:03", "basis": "because"}
 
 
 def test_damaged_weights_are_not_known() -> None:

@@ -9,49 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentcli.stages.memory import FLOAT, Device, RowSize, advice, cache_bytes, sampling_activations, shape_of
+from agentcli.stages.memory import (
+    FLOAT,
+    Device,
+    MemoryNeed,
+    Remedy,
+    RowSize,
+    cache_bytes,
+    divisors,
+    sampling_activations,
+    shape_of,
+)
 from command_line import agentcli
 from measured_memory import peak_of
 from processes import as_here
+from shaped import SHAPES, model_of
 from toy_policy import made
-
-SHAPES = {
-    "narrow": {
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "intermediate_size": 128,
-    },
-    "deep": {
-        "hidden_size": 128,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 1,
-        "intermediate_size": 512,
-    },
-    "many words": {
-        "hidden_size": 96,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 6,
-        "intermediate_size": 192,
-        "vocab_size": 4096,
-    },
-}
-
-
-def model_of(shape: dict[str, int], tokenizer: Path, folder: Path) -> None:
-    """A model of this shape with random weights."""
-    from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
-
-    words = AutoTokenizer.from_pretrained(tokenizer)
-    ends = {"eos_token_id": words.eos_token_id, "pad_token_id": words.pad_token_id, "bos_token_id": None}
-    config = Qwen2Config(**{"vocab_size": len(words), **ends, "tie_word_embeddings": True, **shape})
-    Qwen2ForCausalLM(config).save_pretrained(folder)
-    for file in tokenizer.iterdir():
-        if "token" in file.name or file.suffix == ".jinja":
-            shutil.copy(file, folder)
 
 
 def done(*words: str) -> None:
@@ -168,12 +141,15 @@ GPU = Device("cuda:0", 24_000_000_000)
     ("parts", "change"),
     [
         ({"weights": 6e9, "activations": 10e9}, ""),
-        ({"weights": 6e9, "activations": 36e9}, "train.rows_per_microbatch from 64 to 32"),
-        ({"weights": 12e9, "cache": 16e9, "activations": 1e9}, "policy.batch_rows from 32 to 22"),
+        ({"weights": 6e9, "activations": 36e9}, ": --set train.rows_per_microbatch=32"),
+        ({"weights": 12e9, "cache": 16e9, "activations": 1e9}, ": --set policy.batch_rows=16"),
         ({"weights": 30e9, "activations": 1e9}, "--lora"),
     ],
 )
 def test_a_device_with_less_memory_is_met_with_a_setting(parts: dict[str, float], change: str) -> None:
-    remedies = {"activations": ("train.rows_per_microbatch", 64), "cache": ("policy.batch_rows", 32)}
-    line = advice({name: int(size) for name, size in parts.items()}, GPU, remedies)
+    remedies = {
+        "activations": Remedy("train.rows_per_microbatch", 64, divisors(64, 64)),
+        "cache": Remedy("policy.batch_rows", 32, divisors(32, 32)),
+    }
+    line = MemoryNeed({name: int(size) for name, size in parts.items()}, GPU, remedies).advice
     assert (change in line) if change else not line

@@ -82,3 +82,17 @@ def test_a_model_that_began_with_itself_or_with_none_ends_the_search(tmp_path: P
     assert list(of_training(panel, "L0", CARD, turning)) == []
     assert list(of_training(panel, "L0", CARD, None)) == []
     assert list(of_training(panel, "L0", CARD, "somebody/model")) == []
+
+
+def test_a_policy_from_scratch_does_not_know_the_words_of_new_kinds(tmp_path: Path) -> None:
+    made = trained(tmp_path / "made", None, [task(1, "walk")])
+    record = stage_record()
+    record.settings = {"sft": {"model": "tiny"}}
+    RunDirectory(tmp_path / "sft").path.mkdir()
+    RunDirectory(tmp_path / "sft").record_stage("sft", record)
+    grown = trained(tmp_path / "grown", str(tmp_path / "sft/checkpoint"), [task(1, "walk")])
+    panel = make_panel("L2", "rooms", [task(9, "sit")])
+    assert list(of_training(panel, "L2", CARD, made)) == []
+    (line,) = of_training(panel, "L2", CARD, grown)
+    assert "tiny" in line
+    assert list(of_training(panel, "L0", CARD, grown)) == []

@@ -73,4 +73,5 @@ class OfflinePpo(Objective):
     metrics = OfflinePpoMetrics
     trainer = "agentcli.training.offline_ppo.train:train_offline_ppo"
     credit_maker = "agentcli assign-credit --method rare-tool"
+    reads_tokens = False
     unread = ("update", "beta", "reference", "aggregate", "recompute_logprobs")

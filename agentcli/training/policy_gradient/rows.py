@@ -108,7 +108,7 @@ def read_rows(
         place = f"{trees}:{line}"
         credit_place = f"{credit}:{credit_line}"
         trajectories = _unbroken(tree)
-        _check_sampled(tree, trajectories, place)
+        check_sampled(tree, place)
         method = method or tree_credit.method
         if tree_credit.method != method:
             raise DataError(
@@ -152,13 +152,13 @@ def _unbroken(tree: Tree) -> list[list[Step]]:
     return [steps for steps in paths(tree) if steps[-1].outcome != Outcome.ERRORED]
 
 
-def _check_sampled(tree: Tree, trajectories: list[list[Step]], place: str) -> None:
+def check_sampled(tree: Tree, place: str) -> None:
     """Raises DataError for a tree without any token sampled from a model."""
     # If the very first prompt was too long, the policy was never asked, and nothing is
     # missing.
     answered = any(
         len(steps) > 1 or steps[-1].stop is not StopReason.OVERLONG
-        for steps in trajectories
+        for steps in _unbroken(tree)
     )
     if answered and not any(step.token_ids for step in tree.steps):
         raise DataError(

@@ -43,6 +43,7 @@ class ProcessReward(Objective):
     metrics = ProcessRewardMetrics
     trainer = "agentcli.training.process_reward.train:train_process_reward"
     takes_ratios = False
+    reads_tokens = False
     trains_policy = False
     unread = (
         *("update", "beta", "clip", "reference", "aggregate"),

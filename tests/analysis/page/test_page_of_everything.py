@@ -32,7 +32,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "ezpoints": ("pictures=true",),
 }
 """What makes a world small, or draw."""
-JUDGED = ("--method", "rare-tool", "--set", "rollout.judge.kind=tool-judge")
+JUDGED = ("--method", "rare-tool")
 """The method that needs a world with tools."""
 SLOW = {"alfworld", "scienceworld"}
 

@@ -1,0 +1,78 @@
+"""The main memory that this process may still take.
+
+It is the least of what the machine has left, what the control groups of a container or
+a batch job leave, and what a limit on the address space (ulimit -v) leaves.
+"""
+
+import os
+import re
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+MEMINFO = Path("/proc/meminfo")
+STATUS = Path("/proc/self/status")
+OWN_GROUPS = Path("/proc/self/cgroup")
+GROUPS = Path("/sys/fs/cgroup")
+NAMES = {
+    "": ("memory.max", "memory.current"),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+}
+"""The files with a group's limit and use: of cgroup 2, and of 1, in a folder of its own.
+"""
+FILES_IN_CACHE = "inactive_file"
+"""The line of memory.stat with the use that the kernel gives back by itself."""
+
+
+def free_memory() -> int:
+    """Bytes that this process may still take without being refused or killed."""
+    free = _kibibytes(MEMINFO, "MemAvailable")
+    if free is None:
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        free = min(free, limit - (_kibibytes(STATUS, "VmSize") or 0))
+    return max(0, min([free, *_left_by_groups()]))
+
+
+def _left_by_groups() -> Iterator[int]:
+    """What each control group above this process leaves, where it has a limit."""
+    for line in _text(OWN_GROUPS).splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            if controller in NAMES:
+                root = GROUPS / controller
+                group = root / path.lstrip("/")
+                limit, use = NAMES[controller]
+                # In a container the path may be the host's; the limit is at the root.
+                for folder in (group, *group.parents):
+                    if folder.is_relative_to(root):
+                        yield from _left(folder, limit, use)
+
+
+def _left(group: Path, limit: str, use: str) -> Iterator[int]:
+    """What one group leaves; nothing if it has no limit."""
+    most, used = _text(group / limit).strip(), _text(group / use).strip()
+    if most.isdecimal() and used.isdecimal():
+        cached = _number(group / "memory.stat", rf"^{FILES_IN_CACHE} (\d+)$") or 0
+        yield int(most) - int(used) + cached
+
+
+def _kibibytes(file: Path, name: str) -> int | None:
+    """A value of a file in /proc, in bytes."""
+    value = _number(file, rf"^{name}:\s+(\d+) kB$")
+    return None if value is None else 1024 * value
+
+
+def _number(file: Path, pattern: str) -> int | None:
+    """The number that a line of the file has."""
+    line = re.search(pattern, _text(file), re.MULTILINE)
+    return None if line is None else int(line[1])
+
+
+def _text(file: Path) -> str:
+    """The file's text; empty if it cannot be read."""
+    try:
+        return file.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        return ""

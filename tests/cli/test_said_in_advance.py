@@ -1,0 +1,37 @@
+"""What a command says before it works for long: why it cannot, or how much there is to do."""
+
+import re
+from pathlib import Path
+
+import pytest
+from bad_input_runs import START, TRAIN, folder
+from command_line import agentcli
+from refusal import refused
+
+__all__ = ["folder"]
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+def test_rows_without_tokens_are_the_reason_and_not_a_server_s_model() -> None:
+    trees = Path("runs/x/trees.jsonl")
+    bare = re.sub(rb'"(token_ids|logprobs)":\[[^]]*\]', rb'"\1":[]', trees.read_bytes())
+    trees.write_bytes(bare)
+    served = ("--model", "served-by-somebody", "-q")
+    refused(agentcli(*TRAIN, *served), 3, "runs/x/trees.jsonl:1: ", "token_ids")
+    assert not Path("new").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "episodes"),
+    [
+        (("pass-at-k", "-n", "3", "-k", "2"), 3),
+        (("test-time-branch", "--samples", "2"), 2),
+    ],
+)
+def test_an_evaluation_that_takes_long_says_how_many_episodes(words: tuple[str, ...], episodes: int) -> None:
+    done = agentcli(words[0], "runs/x", *words[1:], "--model", START, "--split", "test", "--tasks", "2", "-o", "new")
+    assert done.code == 0, done
+    (line,) = [line for line in done.stderr.splitlines() if "episodes to play" in line]
+    assert line.split()[0] == str(2 * episodes)
+    assert ("k ends at 2" in done.stderr) == (words[0] == "pass-at-k")
