@@ -4,19 +4,16 @@ Modules that no program can import are reached as an attacker would: `ctypes`, `
 """
 
 import os
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from agentcli.environments.tool_qa.sandbox import seccomp, server
+from agentcli.environments.tool_qa.sandbox import server
 from agentcli.environments.tool_qa.sandbox.client import Sandbox
-from agentcli.errors import EngineError
 
 LIBC = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 PATIENCE = 15.0
@@ -77,54 +74,8 @@ def test_endless_output_is_cut(sandbox: Sandbox) -> None:
     assert "error: " in output.rsplit("\n", 1)[-1]
 
 
-ENDLESS = (
-    "while True: pass",
-    "import os\nos.close(1)\nos.close(2)\nwhile True: pass",
-    "import os\nos.write(1, b'begun')\nwhile True: pass",
-)
-
-
-def test_endless_computing_always_ends_with_the_same_words(sandbox: Sandbox) -> None:
-    """Several servers at once, more than there are cores, each with another way to compute for ever."""
-    servers = [Sandbox(namespaces=sandbox._namespaces) for _ in ENDLESS]
-    with ThreadPoolExecutor() as threads:
-        outputs = list(threads.map(Sandbox.run, servers, ENDLESS))
-    for made in servers:
-        made.close()
-    assert len(set(outputs)) == 1, outputs
-    assert outputs[0].startswith("error: it ran longer")
-
-
-@pytest.mark.slow
-def test_waiting_past_the_limit(sandbox: Sandbox) -> None:
-    begun = time.monotonic()
-    lock = "import _thread\nlock = _thread.allocate_lock()\nlock.acquire()\n"
-    assert harmless(sandbox, lock + "lock.acquire()") == harmless(sandbox, "while True: pass")
-    assert time.monotonic() - begun < 2 * server.WALL_SECONDS + PATIENCE
-
-
 def test_sleeping(sandbox: Sandbox) -> None:
     refused(sandbox, "import time\ntime.sleep(60)")
-
-
-def test_a_program_that_the_machine_kills_is_the_fault_of_the_machine(sandbox: Sandbox) -> None:
-    made = Sandbox(namespaces=sandbox._namespaces)
-    assert made.run("1 + 1") == "2"
-    assert made._process is not None
-    session = made._process.pid
-    before = members(session)
-    with ThreadPoolExecutor() as threads:
-        answer = threads.submit(
-            made.run, "import _thread\nlock = _thread.allocate_lock()\nlock.acquire()\nlock.acquire()"
-        )
-        deadline = time.monotonic() + PATIENCE
-        while len(members(session) - before) < 2 and time.monotonic() < deadline:
-            pass
-        os.kill(max(members(session)), signal.SIGKILL)
-        with pytest.raises(EngineError):
-            answer.result()
-    assert made.run("1 + 1") == "2", "another server answers"
-    made.close()
 
 
 @pytest.mark.parametrize("place", ["/tmp/written", "written", "/dev/shm/written", "/proc/self/comm", "/dev/tty"])
@@ -308,51 +259,6 @@ def test_what_a_program_leaves_is_not_there_for_the_next(sandbox: Sandbox) -> No
     harmless(sandbox, "import math, builtins\nmath.pi = 3\nbuiltins.len = None\nleft = 1")
     assert harmless(sandbox, "import math\nprint(math.pi, len('ab'), 'left' in globals())").endswith("2 False")
     assert harmless(sandbox, "import math\nmath.pi").startswith("3.14")
-
-
-SCAN = """
-import ctypes
-libc = ctypes.CDLL(None, use_errno=True)
-libc.malloc.restype = ctypes.c_void_p
-PAGE, MASK, INVALID = 4096, MASK_NUMBER, 22
-def there(page):
-    # The kernel reads the mask before it refuses what is to be done with it.
-    libc.syscall(MASK, 99, ctypes.c_void_p(page), None, 8)
-    return ctypes.get_errno() == INVALID
-found = pages = 0
-for start in (libc.malloc(64), id(object()), id([0] * 50), libc.malloc(4000)):
-    start -= start % PAGE
-    for step in (-PAGE, PAGE):
-        page = start
-        while there(page) and abs(page - start) < 2 ** 23:
-            text = ctypes.string_at(page, PAGE)
-            pages += 1
-            at = text.find(b"trea")
-            while at >= 0:
-                found += text.startswith(b"sure", at + 4)
-                at = text.find(b"trea", at + 1)
-            page += step
-print(pages > 100, found > 0)
-"""
-"""Looks for a word in all memory that it can reach; the word itself is not in here."""
-
-
-def test_no_program_finds_another_one_in_memory() -> None:
-    number = seccomp.ALLOWED["rt_sigprocmask"][seccomp.MACHINES[os.uname().machine][0]]
-    scan = SCAN.replace("MASK_NUMBER", str(number))
-    for namespaces in (True, False):
-        made = Sandbox(namespaces)
-        for number in range(20):
-            assert made.run(f"kept = 'treasure' * {number}\n" + "# treasure" * 150) == ""
-            assert "treasure" in made.run("print('trea' + 'sure' + ' treasure' * 90)")
-        assert made.run(scan) == "True False"
-        assert made.run("kept = b'treasure'" + scan) == "True True", "the search finds what is there"
-        made.close()
-
-
-def test_programs_cannot_count_those_before_them(sandbox: Sandbox) -> None:
-    program = LIBC + "import os\nos.getpid(), os.getppid(), libc.gettid()"
-    assert harmless(sandbox, program) == harmless(sandbox, program) == "(-1, -1, -1)"
 
 
 def test_a_program_dies_with_the_process_that_asked_for_it() -> None:
