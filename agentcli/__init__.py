@@ -4,6 +4,7 @@ The commands are in `agentcli.cli`. In Python, the functions listed in `__all__`
 what a run holds (agentcli/api.py). They are imported when they are first asked for.
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +18,20 @@ if TYPE_CHECKING:
     )
 
 __version__ = "0.1.0"
+SENDS_NOTHING = {
+    "GRADIO_ANALYTICS_ENABLED": "False",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "WANDB_ERROR_REPORTING": "false",
+}
+"""Variables that keep libraries from reporting their use, unless the user has set them.
+
+Every library reads its own when it is imported, and the first import is this one.
+"""
+for _name, _value in SENDS_NOTHING.items():
+    os.environ.setdefault(_name, _value)
+
 __all__ = [
     "__version__",
     "assign",

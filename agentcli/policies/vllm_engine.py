@@ -13,7 +13,6 @@ import itertools
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ from agentcli.policies.load import (
     resolve_dtype,
 )
 from agentcli.policies.vllm_plugin import STARTED_HERE
+from agentcli.records.scratch import ScratchFolder
 from agentcli.records.settings import PolicySettings
 
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
@@ -42,7 +42,6 @@ CPU_CACHE = 2**30
 GO_ON = "go on with --resume, which starts a new engine"
 
 ENVIRONMENT = {
-    "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "PYTHONWARNINGS": "ignore",
     STARTED_HERE: "1",
@@ -225,7 +224,7 @@ def folder_with_head(checkpoint: Path) -> Iterator[Path]:
     if embedding is None:
         yield checkpoint
         return
-    with tempfile.TemporaryDirectory(prefix="agentcli-vllm-") as temporary:
+    with ScratchFolder() as temporary:
         folder = Path(temporary)
         for file in (*files, checkpoint / CONFIG):
             (folder / file.name).symlink_to(file.resolve())

@@ -133,8 +133,12 @@ def keep_pictures(folder: Path, pictures: Mapping[str, bytes]) -> None:
         if not is_there(file):
             with writing(file):
                 folder.mkdir(parents=True, exist_ok=True)
-                part.write_bytes(png)
-                os.replace(part, file)
+                try:
+                    part.write_bytes(png)
+                    os.replace(part, file)
+                except BaseException:
+                    part.unlink(missing_ok=True)
+                    raise
 
 
 def read_picture(folder: Path, name: str) -> bytes:

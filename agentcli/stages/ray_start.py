@@ -11,10 +11,10 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from agentcli.errors import MissingError, UsageError
+from agentcli.records.scratch import ScratchFolder
 from agentcli.records.settings import ClusterSettings
 
 MODE = "RAY_AUTH_MODE"
@@ -66,8 +66,8 @@ def connected(cluster: ClusterSettings) -> Iterator[Any]:
     """The module `ray`, connected for the block only."""
     check_cluster(cluster)
     # Names of its sockets are limited to 107 bytes, so the folder needs a short path.
-    with TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
-        variables = {MODE: "token", "RAY_USAGE_STATS_ENABLED": "0"}
+    with ScratchFolder(Path("/tmp")) as folder:
+        variables = {MODE: "token"}
         if cluster.on == "ray":
             token = Path(folder) / "token"
             token.touch(mode=0o600)

@@ -1,5 +1,6 @@
 """Picture files: written once and whole, checked when they are read."""
 
+import resource
 from pathlib import Path
 
 import msgspec
@@ -53,6 +54,16 @@ def test_what_a_killed_writer_left_is_replaced(tmp_path: Path) -> None:
     (tmp_path / ".picture.part").write_bytes(square(3)[:9])
     keep_pictures(tmp_path, {name_of(square(3)): square(3)})
     assert [file.name for file in tmp_path.iterdir()] == [f"{name_of(square(3))}.png"]
+
+
+def test_a_full_disk_leaves_no_part_of_a_picture(tmp_path: Path) -> None:
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (9, most[1]))
+    try:
+        refused(lambda: keep_pictures(tmp_path, {name_of(square(3)): square(3)}), code=1, remedy="--resume")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("damage", [None, b"", square(3)[:-3], square(4), bytes(5 * 2**20)])

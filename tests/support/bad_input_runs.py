@@ -115,7 +115,8 @@ Case = tuple[str, Damage | None, tuple[str, ...], int, tuple[str, ...]]
 """What is wrong, how it is made wrong, the words that must be refused, the exit code, and what the line must say."""
 
 
-def _teach(body: dict[str, Any], before: int) -> Reply:
+def teach(body: dict[str, Any], before: int) -> Reply:
+    """What the teacher of CHAIN answers."""
     action = body["messages"][0]["content"].partition("The action is:\n")[2].partition("\n")[0]
     return completion(write_tagged("think", "on", action))
 
@@ -123,7 +124,7 @@ def _teach(body: dict[str, Any], before: int) -> Reply:
 @functools.cache
 def built(base: Path) -> Path:
     """The folder in which the chain was run, once for all tests of the session."""
-    with ChatServer(_teach) as server:
+    with ChatServer(teach) as server:
         words = ([server.url if word == NOBODY else word for word in command] for command in CHAIN)
         return chained(base / "bad-input-runs", SETTINGS, words)
 

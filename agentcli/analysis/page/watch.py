@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import msgspec
 
@@ -12,6 +11,7 @@ from agentcli.analysis.page.album import Album
 from agentcli.analysis.page.pack import KeptSources, PageOptions, packed_index
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, loop_folders
+from agentcli.records.scratch import ScratchFolder
 from agentcli.reports.page.blocks import BlockStore
 from agentcli.reports.page.document import write_page
 from agentcli.reports.standing import Progress
@@ -27,7 +27,7 @@ def write_once(
     runs: Sequence[Path], options: PageOptions, page: Path, progress: Progress
 ) -> Iterator[Path]:
     """Writes the page and yields its path. Raises DataError and WriteError."""
-    with TemporaryDirectory() as folder:
+    with ScratchFolder() as folder:
         store = BlockStore(Path(folder))
         yield _write(runs, options, page, progress, store, {}, Album(store))
 
@@ -40,7 +40,7 @@ def write_whenever_changed(
     Trees that are packed already are not read again.
     """
     kept: KeptSources = {}
-    with TemporaryDirectory() as folder:
+    with ScratchFolder() as folder:
         store = BlockStore(Path(folder))
         album = Album(store)
         while True:

@@ -9,8 +9,6 @@ several processes may want the same one at once.
 import json
 import os
 import random
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -44,6 +42,7 @@ from agentcli.environments.alfworld.traj_data import traj_data
 from agentcli.environments.cache import cache_folder
 from agentcli.environments.keeping import CACHE, keeping
 from agentcli.records.files import derive_seed
+from agentcli.records.scratch import publish
 
 
 class Thing(msgspec.Struct, frozen=True):
@@ -304,20 +303,13 @@ def _publish(
     root: Path,
 ) -> None:
     """Writes a whole folder or none of it. Raises WriteError."""
+
+    def write(new: Path) -> None:
+        for name, text in texts.items():
+            (new / name).write_text(text, encoding="utf-8")
+
     with keeping(root, CACHE):
-        (root / "partial").mkdir(parents=True, exist_ok=True)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(dir=root / "partial"))
-        try:
-            for name, text in texts.items():
-                (partial / name).write_text(text, encoding="utf-8")
-            partial.chmod(0o755)
-            partial.rename(folder)
-        except OSError:
-            shutil.rmtree(partial)
-            # Another process was first, and its folder holds the same bytes.
-            if not folder.is_dir():
-                raise
+        publish(folder, write, root / "partial")
 
 
 def cache_root(options: AlfworldOptions) -> Path:

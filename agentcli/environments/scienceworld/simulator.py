@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 from agentcli.environments.protocol import LostEngineError
 from agentcli.environments.scienceworld.java import GET, jar_path, java_here, java_path
 from agentcli.errors import EngineError, MissingError
+from agentcli.records.scratch import ScratchFolder
 
 FLAGS = (
     "-XX:+UnlockExperimentalVMOptions",
@@ -59,7 +59,7 @@ class Simulator:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         jar = jar_path()
         # The simulator reads and writes this file where it runs.
-        self._folder = tempfile.TemporaryDirectory(prefix="agentcli-scienceworld-")
+        self._folder = ScratchFolder()
         shutil.copy(jar.with_name("object_type_ids.tsv"), self._folder.name)
         try:
             # It stays in this process group, so the pool ends it with the worker, and

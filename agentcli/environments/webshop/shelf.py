@@ -8,8 +8,6 @@ system keeps in memory what is looked at.
 
 import mmap
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import sha256
@@ -24,6 +22,7 @@ from agentcli.environments.cache import cache_folder
 from agentcli.environments.webshop.catalogue import Asker, Catalogue
 from agentcli.environments.webshop.goals import goals_of
 from agentcli.environments.webshop.products import Product
+from agentcli.records.scratch import publish
 
 VERSION = 1
 """Raised whenever the same files would make another folder."""
@@ -86,17 +85,11 @@ def open_shelf(folder: Path, goals: str) -> Catalogue:
 
 def fill(folder: Path, products: Iterable[Product], goals: str) -> None:
     """Writes a folder, whole or not at all. Passes on what `products` raises."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix="partial-", dir=folder.parent))
-    try:
-        _write(partial, products, goals)
-        partial.chmod(0o755)
-        partial.rename(folder)
-    except BaseException:
-        shutil.rmtree(partial)
-        # Another process may have been first; its folder holds the same.
-        if not folder.is_dir():
-            raise
+
+    def write(new: Path) -> None:
+        _write(new, products, goals)
+
+    publish(folder, write, folder.parent)
 
 
 def _write(folder: Path, products: Iterable[Product], goals: str) -> None:

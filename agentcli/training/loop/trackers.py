@@ -89,7 +89,6 @@ def _check_key() -> None:
 
     On a terminal it would ask for one, in the middle of the work.
     """
-    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
     from wandb.sdk import wandb_setup
 
@@ -232,7 +231,6 @@ def _wandb(tracked: Tracked, first: int) -> Iterator[Log]:
     Console, code, git state, packages, the machine's name and load, and crash reports
     are not sent.
     """
-    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
 
     quiet = wandb.Settings(

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from agentcli.environments.keeping import keeping
 from agentcli.errors import EngineError, MissingError
+from agentcli.records.scratch import ScratchFolder
 
 _NAME_BYTES = 1024
 """Room for a name in everything that the library reports."""
@@ -157,10 +158,7 @@ def _load_copy() -> ctypes.CDLL:
     """
     content = _loadable_part(_library_path())
     place = Path(tempfile.gettempdir())
-    with (
-        keeping(place, "TMPDIR"),
-        tempfile.TemporaryDirectory(prefix="agentcli-planner-", dir=place) as folder,
-    ):
+    with keeping(place, "TMPDIR"), ScratchFolder(place) as folder:
         copy = Path(folder, "libdownward.so")
         copy.write_bytes(content)
         try:

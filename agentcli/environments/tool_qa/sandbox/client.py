@@ -1,10 +1,11 @@
 """Runs programs that nobody trusts, in a process that can do nothing but compute.
 
 What it protects from: a program cannot open, read, create or change any file, ask for
-one, read the environment or /proc, use a network, start a process or a thread, signal or trace
-another process, hold descriptors of its caller, or outlive its call. It has limits for
-processor time, wall clock, memory, stack and output. These walls stand one behind
-another (Linux, x86-64 and 64-bit ARM):
+one, read the environment or /proc, use a network, start a process or a thread, signal
+or trace another process, hold descriptors of its caller, sleep, or outlive its call.
+Nor does its memory hold anything of the programs before it. It has limits for processor
+time, wall clock, memory, stack and output. These walls stand one behind another (Linux,
+x86-64 and 64-bit ARM):
 
     seccomp      every system call that pure computing does not need is refused
     limits       setrlimit(2): no descriptor can be opened, no byte written to a file
@@ -17,9 +18,8 @@ themselves. Without seccomp (another system or processor) nothing is run at all.
 
 What it does not protect from: a fault of the kernel or of the interpreter, side
 channels through the processor's caches and clocks, and heat. Where Python and agentcli
-lie is no secret (sys.path). Programs that read the
-clock or their own addresses can tell two runs apart; hash seed and random seed are
-fixed.
+lie is no secret (sys.path). Programs that read the clock or their own addresses can
+tell two runs apart; hash seed and random seed are fixed.
 """
 
 import contextlib

@@ -1,9 +1,12 @@
-"""The process that runs programs of others: one fork each, behind every wall there is.
+"""The process that runs programs of others, behind every wall there is.
 
 `python -S -s -P -B -m agentcli.environments.tool_qa.sandbox.server [--no-namespaces]`,
 started by client.py and by nothing else. It imports what programs may use, walls itself
 in, and greets with what it holds. Then it answers requests: a 4-byte big-endian length
 and the program, against the same and the output.
+
+A fork of it, the keeper, reads one request, runs the program in a fork of its own, and
+answers. So the server never holds a program or an output, and no later one finds them.
 """
 
 import ast
@@ -17,8 +20,6 @@ import select
 import signal
 import struct
 import sys
-import time
-from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
@@ -34,13 +35,18 @@ MODULES = (
 LENGTH = struct.Struct("!I")
 
 CPU_SECONDS = 1
-WALL_SECONDS = 3.0
+WALL_SECONDS = 10
+"""Ends what waits; long, so that a busy machine does not end what computes."""
 MEMORY_BYTES = 256 * 2**20
 OUTPUT_BYTES = 4000
 STACK_BYTES = 8 * 2**20
 
 FINISHED, RAISED = 0, 3
 """Exit statuses of a program's process."""
+OUT_OF_TIME = (
+    f"it ran longer than {CPU_SECONDS} s of computing or {WALL_SECONDS} s in all"
+)
+"""One text for both: which of them comes first depends on the machine."""
 
 
 def main() -> None:
@@ -65,8 +71,14 @@ def main() -> None:
     # A child then copies fewer pages.
     gc.collect()
     gc.freeze()
-    for request in _requests():
-        _send(_run(request, nothing))
+    while _is_asked():
+        keeper = os.fork()
+        if keeper == 0:
+            _answer(nothing)
+        _, status = os.waitpid(keeper, 0)
+        if status:
+            # What ended it was not the program, so the client may ask another server.
+            sys.exit(1)
 
 
 def _walled_in(wanted: bool) -> tuple[bool, str]:
@@ -98,10 +110,25 @@ def _give_up_privileges() -> None:
     kernel.drop_capabilities()
 
 
-def _requests() -> Iterator[str]:
-    while len(header := sys.stdin.buffer.read(LENGTH.size)) == LENGTH.size:
-        (length,) = LENGTH.unpack(header)
-        yield sys.stdin.buffer.read(length).decode()
+def _is_asked() -> bool:
+    """Waits for a request, and leaves it unread; False where none comes any more."""
+    requests = select.poll()
+    requests.register(0, select.POLLIN)
+    ((_, event),) = requests.poll()
+    return bool(event & select.POLLIN)
+
+
+def _answer(nothing: int) -> None:
+    """What a keeper does: one request, its program, and the answer; never returns."""
+    failed = 1
+    try:
+        kernel.die_with_parent(signal.SIGKILL)
+        (length,) = LENGTH.unpack(sys.stdin.buffer.read(LENGTH.size))
+        program = sys.stdin.buffer.read(length).decode()
+        _send(_run(program, nothing))
+        failed = 0
+    finally:
+        os._exit(failed)
 
 
 def _send(payload: bytes) -> None:
@@ -116,46 +143,49 @@ def _run(program: str, nothing: int) -> bytes:
     if child == 0:
         _become(program, nothing, writing)
     os.close(writing)
-    try:
-        output, problem = _output_of(reading)
-    finally:
-        os.close(reading)
+    expired = False
+
+    def expire(*_: object) -> None:
+        nonlocal expired
+        expired = True
         os.kill(child, signal.SIGKILL)
-        _, status, used = os.wait4(child, 0)
+
+    signal.signal(signal.SIGALRM, expire)
+    signal.alarm(WALL_SECONDS)
+    output = b""
+    while len(output) <= OUTPUT_BYTES and (chunk := os.read(reading, OUTPUT_BYTES)):
+        output += chunk
+    if len(output) > OUTPUT_BYTES:
+        os.kill(child, signal.SIGKILL)
+    # Until the alarm is off, nothing else may get its number.
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    signal.alarm(0)
+    _, status, used = os.wait4(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    if not problem and code not in (FINISHED, RAISED):
-        problem = _cause(code, used.ru_utime + used.ru_stime)
-    if problem:
-        output += b"\nerror: " + problem.encode()
+    if len(output) > OUTPUT_BYTES:
+        return _failed(
+            output[:OUTPUT_BYTES], f"it wrote more than {OUTPUT_BYTES} bytes"
+        )
+    if expired or _computed_too_long(code, used.ru_utime + used.ru_stime):
+        # How much it wrote by then depends on the machine.
+        return _failed(b"", OUT_OF_TIME)
+    if code == -signal.SIGKILL:
+        raise OSError("the machine killed the program")
+    if code < 0:
+        return _failed(output, f"it died of {signal.Signals(-code).name}")
+    if code not in (FINISHED, RAISED):
+        return _failed(output, f"it exited with status {code}")
     return output
 
 
-def _output_of(reading: int) -> tuple[bytes, str]:
-    """What comes out until the end, the deadline or the limit, and which it was."""
-    deadline = time.monotonic() + WALL_SECONDS
-    output = b""
-    while True:
-        left = deadline - time.monotonic()
-        ready, _, _ = select.select([reading], [], [], max(0.0, left))
-        if not ready:
-            return output, f"it ran longer than {WALL_SECONDS:g} s"
-        chunk = os.read(reading, OUTPUT_BYTES)
-        output += chunk
-        if not chunk:
-            return output, ""
-        if len(output) > OUTPUT_BYTES:
-            return output[:OUTPUT_BYTES], f"it wrote more than {OUTPUT_BYTES} bytes"
+def _failed(output: bytes, problem: str) -> bytes:
+    return output + b"\nerror: " + problem.encode()
 
 
-def _cause(code: int, seconds: float) -> str:
-    """Why a program ended, by its exit status and its processor time."""
-    if code == -signal.SIGKILL and seconds < CPU_SECONDS:
-        return "it closed its output before it ended"
-    if code in (-signal.SIGXCPU, -signal.SIGKILL):
-        return f"it computed longer than {CPU_SECONDS} s"
-    if code < 0:
-        return f"it died of {signal.Signals(-code).name}"
-    return f"it exited with status {code}"
+def _computed_too_long(code: int, seconds: float) -> bool:
+    """Whether the kernel ended it: at the soft limit, or at the hard one if it resists."""
+    killed = code == -signal.SIGKILL and seconds > CPU_SECONDS
+    return killed or code == -signal.SIGXCPU
 
 
 def _become(program: str, nothing: int, writing: int) -> None:
@@ -182,13 +212,14 @@ def _limit() -> None:
     limits = {
         resource.RLIMIT_AS: MEMORY_BYTES,
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_CPU: CPU_SECONDS,
         resource.RLIMIT_FSIZE: 0,
         resource.RLIMIT_NOFILE: 0,
         resource.RLIMIT_STACK: STACK_BYTES,
     }
     for name, most in limits.items():
         resource.setrlimit(name, (most, most))
+    # First SIGXCPU, which tells this end from others; a program may ignore it.
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
 
 
 def _execute(program: str) -> int:
