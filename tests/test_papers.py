@@ -56,6 +56,6 @@ def test_papers_are_cited_by_name() -> None:
     # Not 0.001, 1,000 or runs/eval-001, and no letter drawn in dots.
     number = re.compile(r"(?<![\w.,/-])(?<!\d )00[0-4](?![\w-]| \d|,\d)")
     files = [path for folder in ("agentcli", "presets") for path in ROOT.joinpath(folder).rglob("*.*")]
-    files += [path for path in ROOT.joinpath("docs").rglob("*.md")]
+    files += list(ROOT.joinpath("docs").rglob("*.md"))
     cited = {path.name for path in files if path.suffix != ".pyc" and number.search(path.read_text(encoding="utf-8"))}
     assert not cited

@@ -100,7 +100,7 @@ def file_layer(path: Path) -> Layer:
     place = str(path)
     values = dict(read_yaml(path))
     base = values.pop(EXTENDS, None)
-    parts = [(place, values)]
+    parts: list[Part] = [(place, values)]
     if base is not None:
         parts.insert(0, _extended(place, base))
     return Layer(place, parts)
