@@ -112,7 +112,7 @@ def settings_of(
     an unknown switch, with the nearest name, and for a bad value.
     """
     reasons = reasons or {}
-    settings_class = REGISTRY.settings_class(assign)
+    settings_class: type[msgspec.Struct] = REGISTRY.settings_class(assign)
     fields = [field.name for field in msgspec.structs.fields(settings_class)]
     for switch in switches:
         if switch not in fields:
