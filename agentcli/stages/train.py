@@ -251,11 +251,8 @@ def perform(
 ) -> StageRecord:
     """Writes checkpoint/, optimizer.safetensors and metrics.jsonl.
 
-    With `warn`, it is part of a training loop. Without it, runs/latest is set to this
-    run.
-
-    The statistics record whether the optimiser state was continued, and which
-    train.aggregate was used.
+    With `warn`, it is part of a loop; without, runs/latest is set to this run. The
+    statistics record whether the optimiser was continued, and train.aggregate.
     """
     run = plan.run
     settings = plan.settings
@@ -268,9 +265,9 @@ def perform(
     objective = make_objective(settings.train.objective)
     _check_model(plan, objective)
     note = warn or session.progress.note
-    fitting = fitting_settings(session, TRAIN_ROWS, plan.need, note)
-    rows = fitting.train.rows_per_microbatch
-    used = with_changes(plan.used, train={"rows_per_microbatch": rows})
+    fitting = fitting_settings(session, TRAIN_ROWS, plan.need, note).train
+    changes = {"rows_per_microbatch": fitting.rows_per_microbatch}
+    used = with_changes(plan.used, train=changes)
     from agentcli.stages.threads import use_threads
     from agentcli.training.loop.job import Job
 
@@ -298,8 +295,8 @@ def perform(
         "optimizer_carried": plan.carry,
         **objective.train(job, plan.trees, plan.credit),
     }
-    if fitting != settings:
-        statistics["rows_per_microbatch"] = rows
+    if used != plan.used:
+        statistics |= changes
     # Later stages inherit the number that was asked for.
     session.settings = settings
     record = session.finish(latest=warn is None, statistics=statistics)
