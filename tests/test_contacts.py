@@ -1,20 +1,18 @@
 """No command contacts anything that its user has not named: sockets are watched in the command's process and in those below it."""
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from bad_input_runs import CHAIN, MODEL, NOBODY, SFT, START, folder, teach
+from agentcli.environments.registry import WORLDS
+from bad_input_runs import CHAIN, MODEL, NOBODY, SETTINGS, SFT, START, teach
 from chat_server import ChatServer
 from command_line import all_commands
 from processes import as_here
-
-__all__ = ["folder"]
-
-pytestmark = pytest.mark.usefixtures("folder")
 
 WATCHING = Path(__file__).parent / "support/watching"
 SPEAKING = ("CI", "DISABLE_TELEMETRY", "DO_NOT_TRACK", "HF_", "TRANSFORMERS_", "WANDB_", "RAY_", "VLLM_", "GRADIO_")
@@ -43,53 +41,59 @@ OTHERS = [
     ("schema", "tree"),
     ("doctor",),
     ("env", "list"),
-    ("env", "check", "-c", "toy.yaml", "--tasks", "2"),
+    *[("env", "check", name, "--tasks", "2") for name in WORLDS],
     ("env", "new", "my_world"),
     ("preset", "list"),
     ("preset", "show", "quickstart"),
     ("preset", "copy", "quickstart", "mine.yaml"),
 ]
 
-Watched = Callable[..., "subprocess.CompletedProcess[str]"]
-
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Watched:
-    """Runs a command of Python; what it and its children contacted is in the file `contacts`."""
-    environment = {name: value for name, value in as_here().items() if not name.startswith(SPEAKING)}
-    environment["PYTHONPATH"] = f"{WATCHING}{os.pathsep}{environment['PYTHONPATH']}"
-    environment |= {"CONTACTS": str(tmp_path / "contacts"), "HF_HOME": str(tmp_path / "hub"), "WANDB_MODE": "offline"}
-    environment |= {"TRACKIO_DIR": str(tmp_path / "trackio")}
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder as the current one, and variables with which processes write what they contact into the file returned."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    path = as_here()["PYTHONPATH"]
+    for name in os.environ:
+        if name.startswith(SPEAKING):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PYTHONPATH", f"{WATCHING}{os.pathsep}{path}")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    for name in ("CONTACTS", "HF_HOME", "TRACKIO_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    (tmp_path / "CONTACTS").touch()
+    return tmp_path / "CONTACTS"
 
-    def run(*words: str) -> "subprocess.CompletedProcess[str]":
-        (tmp_path / "contacts").write_text("")
-        return subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=False)
 
-    return run
-
-
-def test_sft_contacts_nothing(watched: Watched, tmp_path: Path) -> None:
-    ended = watched("-m", "agentcli", *SFT)
+def contacts_of(commands: Sequence[Sequence[str]], contacts: Path) -> str:
+    """What the commands and the processes below them contacted; each must end well."""
+    Path("toy.yaml").write_text(SETTINGS, encoding="utf-8")
+    with ChatServer(teach) as teacher:
+        typed = [[teacher.url if word == NOBODY else word for word in words] for words in commands]
+        words = [sys.executable, "-m", "watched_commands"]
+        ended = subprocess.run(words, input=json.dumps(typed), capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert (tmp_path / "contacts").read_text() == ""
+    return contacts.read_text()
 
 
-def test_a_contact_would_be_seen_in_a_child_too(watched: Watched, tmp_path: Path) -> None:
-    child = "import socket; socket.socket(type=socket.SOCK_DGRAM).connect(('192.0.2.1', 9))"
-    watched("-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])")
-    assert "192.0.2.1" in (tmp_path / "contacts").read_text()
+def test_sft_contacts_nothing(watched: Path) -> None:
+    demos, sft = CHAIN[0], CHAIN[3]
+    assert contacts_of([demos, sft], watched) == ""
 
 
 @pytest.mark.slow
-def test_no_command_contacts_anything(watched: Watched, tmp_path: Path) -> None:
+def test_no_command_contacts_anything(watched: Path) -> None:
     """All but the two servers, which wait for others: `serve` and `env serve`."""
     commands = [*CHAIN, *OTHERS]
     named = {name for name in all_commands() for words in commands if words[: len(name)] == name}
     assert set(all_commands()) - named == {("serve",), ("env", "serve")}
-    with ChatServer(teach) as teacher:
-        for words in commands:
-            typed = [teacher.url if word == NOBODY else word for word in words]
-            overwrite = ["--overwrite"] if words in CHAIN and words[0] != "env" else []
-            ended = watched("-m", "agentcli", *typed, *overwrite)
-            assert ended.returncode == 0, (words, ended.stderr)
-            assert (tmp_path / "contacts").read_text() == "", words
+    assert contacts_of(commands, watched) == ""
+
+
+def test_a_contact_would_be_seen_in_a_child_too(watched: Path) -> None:
+    child = "import socket; socket.socket(type=socket.SOCK_DGRAM).connect(('192.0.2.1', 9))"
+    program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert "192.0.2.1" in watched.read_text()
