@@ -259,16 +259,18 @@ def versions() -> dict[str, str]:
 
 
 def git_commit() -> str | None:
-    """The commit of the agentcli checkout in use; None for an installed wheel."""
+    """The commit of the agentcli checkout in use.
+
+    None for an installed wheel, and where git is not installed.
+    """
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
-    answer = subprocess.run(
-        ["git", "-C", str(root), "rev-parse", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
     return answer.stdout.strip() or None
 
 
