@@ -32,6 +32,13 @@ from bad_input_runs import (
 
 __all__ = ["folder"]
 
+BOMB = "\n".join(
+    [
+        "environment:\n  options:\n    a0: &a0 [x]",
+        *(f"    a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 4)),
+    ]
+)
+"""Aliases of aliases: with ten such lines, 10^10 values."""
 PICTURED = (*ROLLOUT, "--set", "environment.options.pictures=true", "--set")
 
 MODELS: list[Case] = [
@@ -150,7 +157,8 @@ SETTINGS: list[Case] = [
         ("seed: [", (":",)),
         ("- seed", ("expected settings",)),
         ("seed: !!python/name:os.system x", (":1: could not determine a constructor",)),
-        ("environment: {options: &a {x: *a}}", ("contains itself",)),
+        ("environment:\n  options: &a {x: *a}", (":2: *a", "in its place")),
+        (BOMB, (":4: *a0", "in its place")),
         ("environment: {options: {1: 2}}", ("environment.options: expected str, got int",)),
         (b"\xff\xfe", ("can't decode",)),
     ]
