@@ -84,6 +84,8 @@ TypingError: type[Exception] = typer.BadParameter.__mro__[1]
 it is the parent of one that has.
 """
 
+NO_ROOM = b"error: memory ran out; allow more with: ulimit -v unlimited\n"
+
 
 def main() -> None:
     """Entry point of `agentcli`."""
@@ -117,6 +119,10 @@ def _run(words: list[str]) -> int | None:
     except (KeyboardInterrupt, typer.Abort):
         say("interrupted before anything was done; type the same command again")
         return INTERRUPTED
+    except MemoryError:
+        # There was no room to word the error either.
+        os.write(2, NO_ROOM)
+        return FAILED
     except OSError as error:
         # The reader of our output may stop early, as `head` does; that needs no
         # message.

@@ -21,6 +21,7 @@ from agentcli.errors import (
     UsageError,
 )
 from agentcli.records.regular import is_there, open_regular, read_regular
+from agentcli.records.shortage import lacks_memory
 
 DTYPES = ("float32", "bfloat16", "float16")
 CONFIG = "config.json"
@@ -283,13 +284,16 @@ def attach_adapter(network: Any, adapter: str, setting: str = "policy.adapter") 
 def loading(setting: str, name: str, part: str) -> Iterator[None]:
     """Turns exceptions caused by faulty files into a one-line error.
 
-    It is a DataError for a directory and a MissingError for a hub id.
+    It is a DataError for a directory and a MissingError for a hub id. Files are not to
+    blame where memory ran out: that raises MemoryError.
     """
     try:
         yield
     except AgentCliError:
         raise
     except Exception as error:
+        if lacks_memory(error):
+            raise MemoryError(repr(error)) from error
         kind = DataError if Path(name).is_dir() else MissingError
         reason = repr(error)
         if isinstance(error, OSError | ValueError | Warning):

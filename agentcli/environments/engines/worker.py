@@ -42,6 +42,7 @@ from agentcli.environments.protocol import (
 )
 from agentcli.environments.registry import make_engine, make_world
 from agentcli.records.pictures import refuse_faulty
+from agentcli.records.shortage import lacks_memory, shortage
 
 
 @dataclass(eq=False, slots=True)
@@ -277,6 +278,8 @@ def failure(error: BaseException) -> frames.Failed:
     kind = type(error).__name__
     if isinstance(error, errors.AgentCliError):
         return frames.Failed(kind, str(error))
+    if lacks_memory(error):
+        return frames.Failed("EngineError", shortage())
     # The pool knows only agentcli's errors; the text names the class of any other.
     return frames.Failed("EngineError", f"{kind}: {error}")
 
@@ -293,11 +296,7 @@ def _check_copy(now: Observation, then: Observation) -> None:
             )
 
 
-def _check_text(
-    history: frames.History,
-    index: int,
-    text: str,
-) -> None:
+def _check_text(history: frames.History, index: int, text: str) -> None:
     recorded = history.observations[index]
     if text != recorded:
         raise errors.ReplayMismatchError(
