@@ -89,9 +89,9 @@ NO_ROOM = b"error: memory ran out; allow more with: ulimit -v unlimited\n"
 
 def main() -> None:
     """Entry point of `agentcli`."""
-    # Print a path with exactly its bytes, whatever the locale.
+    # Whatever the locale lacks is escaped.
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="surrogateescape")
+        sys.stdout.reconfigure(errors="backslashreplace")
     # These warnings are for the callers of libraries, i.e. us, not for the user.
     if os.environ.get("AGENTCLI_DEBUG") != "1":
         warnings.filterwarnings("ignore", category=FutureWarning)

@@ -20,6 +20,7 @@ from agentcli.errors import (
     MissingError,
     UsageError,
 )
+from agentcli.policies.quiet import only_errors_logged, stdout_on_stderr
 from agentcli.records.regular import is_there, open_regular, read_regular
 from agentcli.records.shortage import lacks_memory
 
@@ -165,20 +166,6 @@ def resolve_dtype(dtype: str, device: str) -> str:
     return dtype
 
 
-@contextlib.contextmanager
-def no_progress_bars() -> Iterator[None]:
-    """Stops transformers from printing progress bars while it loads or saves."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
 def check_weights(model: str) -> None:
     """Raises DataError if a weight file in the directory is incomplete.
 
@@ -245,7 +232,7 @@ def load_network(
     DataError if any weight is missing, except those of a new `head`.
     """
     check_weights(existing(model, setting))
-    with loading(setting, model, part), _only_errors_logged():
+    with loading(setting, model, part), only_errors_logged():
         network, report = kind.from_pretrained(
             model,
             dtype=dtype,
@@ -288,7 +275,8 @@ def loading(setting: str, name: str, part: str) -> Iterator[None]:
     blame where memory ran out: that raises MemoryError.
     """
     try:
-        yield
+        with stdout_on_stderr():
+            yield
     except AgentCliError:
         raise
     except Exception as error:
@@ -302,20 +290,6 @@ def loading(setting: str, name: str, part: str) -> Iterator[None]:
             f"{setting} {name}: no {part} could be loaded ({reason}); name another "
             f"with {_option(setting)}"
         ) from error
-
-
-@contextlib.contextmanager
-def _only_errors_logged() -> Iterator[None]:
-    """Hides progress bars, and the report that `load_network` checks itself."""
-    from transformers.utils import logging
-
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        with no_progress_bars():
-            yield
-    finally:
-        logging.set_verbosity(verbosity)
 
 
 def is_adapter(model: str) -> bool:

@@ -88,7 +88,8 @@ class RunDirectory:
         The summary is the same path with suffix .json. Raises UsageError for a label
         that is not a file name.
         """
-        if not label or label.startswith(".") or "/" in label:
+        is_name = label.isprintable() and "/" not in label
+        if not label or label.startswith(".") or not is_name:
             raise UsageError(
                 f"evaluation.label {label!r} is not a file name; choose one "
                 "with --label NAME"
