@@ -38,7 +38,6 @@ from agentcli.reports.page.blocks import BlockStore, Filling
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.trees import note_lost_trees
 
-
 MOST_ACCOUNTS = 5_000
 """Steps of a tree with accounts: each lists its group, which may be the whole tree."""
 
