@@ -1,7 +1,7 @@
 """What fails although the input is sound: a full disk, another writer, an endpoint that is down or gives no log-probabilities.
 
 The full disk is a limit on the size of a file, in a process of its own: there the kernel says "File too large" where a full disk
-says "No space left on device".
+says "No space left on device". Too little memory is a limit on its addresses.
 """
 
 import os
@@ -20,6 +20,7 @@ from bad_input_runs import (
     EVAL,
     MODEL,
     RESUMED,
+    ROLLOUT,
     SFT_ON,
     START,
     TRAIN,
@@ -43,17 +44,17 @@ pytestmark = pytest.mark.usefixtures("folder")
 LIMITED = """
 import resource, sys
 from agentcli.cli.app import main
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
-sys.argv[:2] = ["agentcli"]
+resource.setrlimit(getattr(resource, sys.argv[1]), (int(sys.argv[2]), int(sys.argv[2])))
+sys.argv[:3] = ["agentcli"]
 main()
 """
 GONE = "http://127.0.0.1:9/v1"
 EAST, KEY = write_tagged("think", "on", "go east"), write_tagged("explore", "a key", "take key")
 
 
-def limited(limit: int, *words: str) -> Answer:
-    """What a process answers that may write no file longer than `limit` bytes."""
-    command = [sys.executable, "-c", LIMITED, str(limit), *words, "-q"]
+def limited(limit: int, *words: str, kind: str = "RLIMIT_FSIZE") -> Answer:
+    """What a process answers that may write no file longer than `limit` bytes, or that has another limit."""
+    command = [sys.executable, "-c", LIMITED, kind, str(limit), *words, "-q"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=as_here())
     return Answer(done.returncode, done.stdout, done.stderr)
 
@@ -101,6 +102,21 @@ def test_a_full_disk_leaves_a_preset_uncopied() -> None:
     before = contents()
     refused(limited(100, "preset", "copy", "quickstart", "some.yaml"), 1, "some.yaml")
     assert contents() == before
+
+
+def test_too_little_memory_is_one_line() -> None:
+    answer = limited(150 << 20, *ROLLOUT, kind="RLIMIT_AS")
+    refused(answer, 1, ("memory ran out", "150 MiB"), ("ulimit -v unlimited", "-o new"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mebibytes", [60, 100, 200, 400, 500, 600, 700, 800])
+def test_however_little_memory_there_is_a_command_ends_in_one_line(mebibytes: int) -> None:
+    """Where a library gives up by itself, the line is its own."""
+    answer = limited(mebibytes << 20, *ROLLOUT, kind="RLIMIT_AS")
+    assert answer.code == 1
+    assert answer.stderr.count("\n") == 1, answer.stderr[:2000]
+    assert "emory" in answer.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """Models, settings and names that are wrong: refused in one line, with the nearest name, and nothing is written."""
 
+import json
 import os
+from pathlib import Path
 
 import pytest
+from agentcli.policies.load import load_tokenizer
 from bad_input_runs import (
     ADAPTER,
     ANNOTATE,
@@ -20,18 +23,28 @@ from bad_input_runs import (
     Case,
     Damage,
     check,
+    contents,
     edit,
     folder,
     folder_at,
     parameters,
+    quietly,
     remove,
     set_in,
     without_a_tensor,
     write,
 )
+from refusal import refused
 
 __all__ = ["folder"]
 
+BOMB = "\n".join(
+    [
+        "environment:\n  options:\n    a0: &a0 [x]",
+        *(f"    a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 4)),
+    ]
+)
+"""Aliases of aliases: with ten such lines, 10^10 values."""
 PICTURED = (*ROLLOUT, "--set", "environment.options.pictures=true", "--set")
 
 MODELS: list[Case] = [
@@ -150,7 +163,8 @@ SETTINGS: list[Case] = [
         ("seed: [", (":",)),
         ("- seed", ("expected settings",)),
         ("seed: !!python/name:os.system x", (":1: could not determine a constructor",)),
-        ("environment: {options: &a {x: *a}}", ("contains itself",)),
+        ("environment:\n  options: &a {x: *a}", (":2: *a", "in its place")),
+        (BOMB, (":4: *a0", "in its place")),
         ("environment: {options: {1: 2}}", ("environment.options: expected str, got int",)),
         (b"\xff\xfe", ("can't decode",)),
     ]
@@ -281,3 +295,44 @@ def test_it_is_refused_in_one_line_and_nothing_is_written(
     damage: Damage | None, words: tuple[str, ...], code: int, said: tuple[str, ...]
 ) -> None:
     check(damage, words, code, said)
+
+
+@pytest.mark.parametrize("name", ["a\x1b[5mb", "a\u202eb", "a\nb"], ids=["escape", "bidi", "newline"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        (*ROLLOUT[:-1],),
+        ("view", "runs/x", "-o"),
+        ("export", "runs/x", "--to", "sft", "-o"),
+        ("env", "panel", "-c", "toy.yaml", "-o"),
+        ("eval", "runs/x", "--split", "test", "--label"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_no_output_gets_a_name_that_a_terminal_does_not_show(words: tuple[str, ...], name: str, folder: Path) -> None:
+    ending = ".html" if words[0] == "view" else ""
+    before = contents()
+    answer = quietly(*words, name + ending)
+    line = refused(answer, 2, ascii(name)[1:-1])
+    assert line.isprintable()
+    assert contents() == before
+
+
+def test_names_that_were_given_elsewhere_are_shown_with_escapes(folder: Path) -> None:
+    odd = Path("runs/a\x1b[5m\u202e")
+    Path("runs/x").rename(odd)
+    for words in [("validate", str(odd / "trees.jsonl")), ("plot", "runs/loop", "-o", str(Path("p.svg")))]:
+        answer = quietly(*words)
+        assert answer.code == 0, answer
+        assert (answer.stdout + answer.stderr).replace("\n", "").isprintable()
+
+
+def test_what_a_library_prints_of_a_model_is_not_on_stdout(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    tokenizer = Path(TOKENIZER).with_name("tokenizer.json")
+    known = json.loads(tokenizer.read_text(encoding="utf-8"))
+    known["added_tokens"][0]["odd\x1b[5m"] = 1
+    tokenizer.write_text(json.dumps(known), encoding="utf-8")
+    load_tokenizer(START)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "odd\\x1b[5m" in err

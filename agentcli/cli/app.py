@@ -84,12 +84,14 @@ TypingError: type[Exception] = typer.BadParameter.__mro__[1]
 it is the parent of one that has.
 """
 
+NO_ROOM = b"error: memory ran out; allow more with: ulimit -v unlimited\n"
+
 
 def main() -> None:
     """Entry point of `agentcli`."""
-    # Print a path with exactly its bytes, whatever the locale.
+    # Whatever the locale lacks is escaped.
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="surrogateescape")
+        sys.stdout.reconfigure(errors="backslashreplace")
     # These warnings are for the callers of libraries, i.e. us, not for the user.
     if os.environ.get("AGENTCLI_DEBUG") != "1":
         warnings.filterwarnings("ignore", category=FutureWarning)
@@ -117,6 +119,10 @@ def _run(words: list[str]) -> int | None:
     except (KeyboardInterrupt, typer.Abort):
         say("interrupted before anything was done; type the same command again")
         return INTERRUPTED
+    except MemoryError:
+        # There was no room to word the error either.
+        os.write(2, NO_ROOM)
+        return FAILED
     except OSError as error:
         # The reader of our output may stop early, as `head` does; that needs no
         # message.

@@ -307,7 +307,14 @@ class Call:
         print_data(plan, json=json)
 
     def refuse_existing(self, file: Path | None) -> None:
-        """Raises UsageError if the file exists and --overwrite is not given."""
+        """Raises UsageError if the file exists and --overwrite is not given.
+
+        Also refuses a name that a terminal would not show.
+        """
+        from agentcli.stages.resolve import refuse_hidden
+
+        if file is not None:
+            refuse_hidden(file)
         if file is not None and is_there(file) and not self.values["overwrite"]:
             raise UsageError(f"{file} exists; replace it with --overwrite")
 

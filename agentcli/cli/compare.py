@@ -7,6 +7,7 @@ from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.option import Option, file_option
 from agentcli.cli.options import JSON, QUIET
+from agentcli.records.faults import printable
 
 RUNS_ARGUMENT = Option(
     "runs",
@@ -41,7 +42,7 @@ def compare(call: Call) -> None:
     print_comparison(comparison, json=call.values["json"])
     if all(place.is_dir() for place in places) and not call.values["json"]:
         words = ["agentcli", "view", *map(str, places)]
-        print(f"\ntask by task, as a page: {join(words)}")
+        print(f"\ntask by task, as a page: {printable(join(words))}")
 
 
 COMMAND = Command(

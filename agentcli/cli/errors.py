@@ -14,6 +14,7 @@ import typer
 
 from agentcli.errors import AgentCliError
 from agentcli.records.processes import rank
+from agentcli.records.shortage import lacks_memory, shortage
 
 FAILED, MISSING, INTERRUPTED = 1, 4, 130
 LONGEST = 1000
@@ -52,7 +53,10 @@ def one_line_errors(how_to_go_on: Callable[[], str]) -> Iterator[None]:
             raise
         raise _end(_refused_by_system(error, how_to_go_on), FAILED) from error
     except Exception as error:
-        raise _end(_unexpected(error), FAILED) from error
+        text = _unexpected(error)
+        if lacks_memory(error):
+            text = f"{shortage()}, then {how_to_go_on()}"
+        raise _end(text, FAILED) from error
 
 
 def _refused_by_system(error: OSError, how_to_go_on: Callable[[], str]) -> str:
@@ -63,6 +67,8 @@ def _refused_by_system(error: OSError, how_to_go_on: Callable[[], str]) -> str:
         return f"{problem}; make room, then {how_to_go_on()}"
     if error.errno in NO_PERMISSION:
         return f"{problem}; change its permissions, or write elsewhere"
+    if error.errno == errno.ENOMEM:
+        return f"{shortage()}, then {how_to_go_on()}"
     if error.errno in BAD_PLACE:
         return f"{problem}; name another place"
     return _unexpected(error)

@@ -63,6 +63,7 @@ def plot(call: Call) -> None:
     The picture is suitable for a paper, and the same input always gives the same file.
     The band over several seeds is one standard error of their mean.
     """
+    from agentcli.reports.output import print_path
     from agentcli.reports.plots.figures import check_suffix, save
 
     window = call.values["window"]
@@ -73,7 +74,7 @@ def plot(call: Call) -> None:
     check_suffix(out)
     call.refuse_existing(out)
     save(_figure(call, runs), out)
-    print(out)
+    print_path(out)
 
 
 def _figure(call: Call, runs: list[Path]) -> "Figure":

@@ -65,7 +65,8 @@ def validate(call: Call) -> None:
             print(json.dumps(line))
         elif problem is None:
             noun = "record" if records == 1 else "records"
-            print(f"{file}: {records} {noun} of {kind}, fine", file=sys.stderr)
+            fine = f"{file}: {records} {noun} of {kind}, fine"
+            print(one_line(fine), file=sys.stderr)
         if problem is not None:
             sound = False
             say(problem)

@@ -136,12 +136,12 @@ def _write(call: Call, runs: list[Path], options: "PageOptions", page: Path) -> 
 
 def _print_page(page: Path, *, json: bool) -> None:
     """Prints the path of the page at once, because a watched page keeps updating."""
-    from agentcli.reports.output import print_json
+    from agentcli.reports.output import print_json, print_path
 
     if json:
         print_json({"stage": "view", "out": str(page)})
     else:
-        print(page)
+        print_path(page)
     sys.stdout.flush()
 
 

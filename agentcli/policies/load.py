@@ -20,7 +20,9 @@ from agentcli.errors import (
     MissingError,
     UsageError,
 )
+from agentcli.policies.quiet import only_errors_logged, stdout_on_stderr
 from agentcli.records.regular import is_there, open_regular, read_regular
+from agentcli.records.shortage import lacks_memory
 
 DTYPES = ("float32", "bfloat16", "float16")
 CONFIG = "config.json"
@@ -164,20 +166,6 @@ def resolve_dtype(dtype: str, device: str) -> str:
     return dtype
 
 
-@contextlib.contextmanager
-def no_progress_bars() -> Iterator[None]:
-    """Stops transformers from printing progress bars while it loads or saves."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
 def check_weights(model: str) -> None:
     """Raises DataError if a weight file in the directory is incomplete.
 
@@ -252,7 +240,7 @@ def load_network(
     DataError if any weight is missing, except those of a new `head`.
     """
     check_weights(existing(model, setting))
-    with loading(setting, model, part), _only_errors_logged():
+    with loading(setting, model, part), only_errors_logged():
         network, report = kind.from_pretrained(
             model,
             dtype=dtype,
@@ -291,13 +279,17 @@ def attach_adapter(network: Any, adapter: str, setting: str = "policy.adapter") 
 def loading(setting: str, name: str, part: str) -> Iterator[None]:
     """Turns exceptions caused by faulty files into a one-line error.
 
-    It is a DataError for a directory and a MissingError for a hub id.
+    It is a DataError for a directory and a MissingError for a hub id. Files are not to
+    blame where memory ran out: that raises MemoryError.
     """
     try:
-        yield
+        with stdout_on_stderr():
+            yield
     except AgentCliError:
         raise
     except Exception as error:
+        if lacks_memory(error):
+            raise MemoryError(repr(error)) from error
         kind = DataError if Path(name).is_dir() else MissingError
         reason = repr(error)
         if isinstance(error, OSError | ValueError | Warning):
@@ -306,20 +298,6 @@ def loading(setting: str, name: str, part: str) -> Iterator[None]:
             f"{setting} {name}: no {part} could be loaded ({reason}); name another "
             f"with {_option(setting)}"
         ) from error
-
-
-@contextlib.contextmanager
-def _only_errors_logged() -> Iterator[None]:
-    """Hides progress bars, and the report that `load_network` checks itself."""
-    from transformers.utils import logging
-
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        with no_progress_bars():
-            yield
-    finally:
-        logging.set_verbosity(verbosity)
 
 
 def is_adapter(model: str) -> bool:

@@ -95,7 +95,8 @@ class RunDirectory:
         The summary is the same path with suffix .json. Raises UsageError for a label
         that is not a file name.
         """
-        if not label or label.startswith(".") or "/" in label:
+        is_name = label.isprintable() and "/" not in label
+        if not label or label.startswith(".") or not is_name:
             raise UsageError(
                 f"evaluation.label {label!r} is not a file name; choose one "
                 "with --label NAME"
@@ -285,16 +286,18 @@ def versions() -> dict[str, str]:
 
 
 def git_commit() -> str | None:
-    """The commit of the agentcli checkout in use; None for an installed wheel."""
+    """The commit of the agentcli checkout in use.
+
+    None for an installed wheel, and where git is not installed.
+    """
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
-    answer = subprocess.run(
-        ["git", "-C", str(root), "rev-parse", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
     return answer.stdout.strip() or None
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agentcli.evaluation.record import EvaluationSummary, ResultsByKind
+from agentcli.records.faults import printable
 from agentcli.records.types import StageRecord
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.tables import (
@@ -65,13 +66,18 @@ def print_result(
     if json:
         print_json({"stage": stage, "out": str(out), **_plain(result)})
     else:
-        print(out)
+        print_path(out)
     if quiet:
         return
     if isinstance(result, StageRecord):
         _show_record(stage, result)
     else:
         _show_summary(result, out)
+
+
+def print_path(path: Path | str) -> None:
+    """Prints a path on stdout. Commands make none that a terminal would not show."""
+    print(printable(str(path)))
 
 
 def print_written(
@@ -81,7 +87,7 @@ def print_written(
     if json:
         print_json({"stage": stage, "out": str(out), "counts": counts})
     else:
-        print(out)
+        print_path(out)
     if not quiet:
         terminal = console(stderr=True)
         text = folded_values("counts", counts, terminal.width)

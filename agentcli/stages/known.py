@@ -43,9 +43,7 @@ def check(place: str, layer: Values, method: str) -> None:
         msgspec.convert(layer, kind)
         _refuse_absurd(place, layer, "")
     except RecursionError as error:
-        raise UsageError(
-            f"{place}: holds a value that contains itself, or is nested without end"
-        ) from error
+        raise UsageError(f"{place}: is nested too deeply") from error
     except msgspec.ValidationError as error:
         fault, path = fault_and_path(error)
         choices = choices_at(kind, path)

@@ -16,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
+from agentcli.records.faults import printable
 from agentcli.records.files import writing
 from agentcli.records.runs import now
 from agentcli.reports.standing import Count, Progress, Standing
@@ -35,7 +36,8 @@ class AttemptLog:
 
     def line(self, text: str, level: str = "INFO") -> None:
         """Writes a line, or buffers it until the file is open."""
-        line = f"{now()} {level} {text}\n"
+        shown = "\n".join(map(printable, text.split("\n")))
+        line = f"{now()} {level} {shown}\n"
         if self._file is None:
             self._early.append(line)
         else:

@@ -12,7 +12,6 @@ from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import EnvironmentSettings, Settings
 from agentcli.requirements import lacking
-from agentcli.stages.known import UNWRITABLE
 from agentcli.stages.layers import list_presets
 from agentcli.stages.plan import without
 
@@ -80,10 +79,10 @@ def new_run(out: Path | None, stage: str) -> Path:
 def usable(out: Path) -> Path:
     """Returns `out` if it is a directory or can be created as one.
 
-    Raises UsageError naming what is in the way, and for a name that is not UTF-8.
+    Raises UsageError naming what is in the way, and for a name that a terminal would
+    not show as it is.
     """
-    if UNWRITABLE.search(str(out)):
-        raise UsageError(f"-o {str(out)!a}: is not UTF-8; choose another name")
+    refuse_hidden(out)
     for place in (out, *out.parents):
         if place.is_dir():
             break
@@ -94,6 +93,15 @@ def usable(out: Path) -> Path:
                 "elsewhere with -o DIR"
             )
     return out
+
+
+def refuse_hidden(out: Path) -> None:
+    """Raises UsageError for the name of an output that a terminal would not show."""
+    if not str(out).isprintable():
+        raise UsageError(
+            f"-o {str(out)!a}: holds a character that a terminal does not show; choose "
+            "another name"
+        )
 
 
 def find_model(

@@ -1,7 +1,7 @@
-"""Reads YAML settings files with the safe loader, with three faults corrected.
+"""Reads YAML settings files with the safe loader, with four faults corrected.
 
-A duplicate key is refused; 1e-6 is a number, and `on` and `off` are words (YAML 1.2).
-Every error is one line with file and line number.
+A duplicate key and an alias are refused; 1e-6 is a number, and `on` and `off` are words
+(YAML 1.2). Every error is one line with file and line number.
 """
 
 import re
@@ -55,6 +55,14 @@ They are caused by impossible dates, lists as keys and unlimited nesting.
 
 class _Loader(yaml.SafeLoader):
     """The safe loader with corrections."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """The next node. Ten lines of aliases of aliases would hold 10^10 values."""
+        if self.check_event(yaml.AliasEvent):
+            alias = self.peek_event()  # type: ignore[no-untyped-call]
+            fault = f"*{alias.anchor} is an alias; write the value itself in its place"
+            raise yaml.composer.ComposerError(None, None, fault, alias.start_mark)
+        return super().compose_node(parent, index)
 
     def construct_mapping(
         self, node: yaml.MappingNode, deep: bool = False

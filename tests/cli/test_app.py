@@ -1,5 +1,6 @@
 """The command line as a user meets it: help, errors with their exit codes, dry runs, and what goes to stdout."""
 
+import errno
 import json
 import os
 import subprocess
@@ -23,6 +24,7 @@ from agentcli.exploration.settings import decode
 from agentcli.records.files import write_json
 from agentcli.records.runs import link_latest
 from agentcli.records.settings import Settings
+from agentcli.records.shortage import shortage
 from agentcli.records.types import Manifest, StageRecord
 from agentcli.reports.output import to_yaml
 from agentcli.reports.standing import Standing
@@ -118,6 +120,16 @@ def test_an_unknown_option_is_a_usage_error() -> None:
         ),
         (KeyError("x"), 1, "error: KeyError: 'x' (unexpected; AGENTCLI_DEBUG=1 shows where)"),
         (KeyboardInterrupt(), 130, "error: interrupted; try again"),
+        *(
+            (lack, 1, f"error: {shortage()}, then try again")
+            for lack in (
+                MemoryError(),
+                RuntimeError("std::bad_alloc"),
+                ImportError("libtorch.so: failed to map segment from shared object"),
+                SystemError("error return without exception set"),
+                OSError(errno.ENOMEM, "Cannot allocate memory"),
+            )
+        ),
     ],
 )
 def test_an_exception_becomes_one_line_and_a_code(

@@ -1,11 +1,18 @@
 """`agentcli view` as a user meets it: what it writes, what it names, what it refuses."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from agentcli.analysis.page import pack
+from agentcli.records.files import RecordWriter
+from agentcli.records.types import Outcome
 from command_line import agentcli
+from credit_trees import step, tree
 from grown_runs import grown, run
 from pages import unpacked, viewed
+from processes import as_here
 from refusal import refused
 
 __all__ = ["grown", "run"]
@@ -72,3 +79,35 @@ def test_a_run_without_steps_is_a_page(run: Path) -> None:
     (run / "trees.jsonl").write_bytes(b"")
     index, trees = viewed(Path("page.html"), str(run))
     assert (index["trees"], trees) == ([], [])
+
+
+def test_a_tree_with_too_many_steps_gets_a_page_without_accounts(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every account lists a group, which may be the whole tree."""
+    monkeypatch.setattr(pack, "MOST_ACCOUNTS", 3)
+    words = ("view", str(run), "--credit", "grpo", "-o", str(run / "x.html"), "-q")
+    refused(agentcli(*words), 2, f"{run / 'trees.jsonl'}:1:", "--no-accounts")
+    assert agentcli(*words, "--no-accounts").code == 0
+
+
+LIMITED = """
+import resource, sys
+from agentcli.cli.app import main
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["roots", "chain"])
+def test_a_hundred_thousand_steps_take_at_most_two_gigabytes(shape: str, tmp_path: Path) -> None:
+    count = 100_000
+    steps = []
+    for number in range(count):
+        is_leaf = shape == "roots" or number == count - 1
+        parent = None if shape == "roots" or number == 0 else number - 1
+        steps.append(step(number, parent, outcome=Outcome.SUCCESS if is_leaf else None))
+    with RecordWriter(tmp_path / "trees.jsonl") as writer:
+        writer.write(tree(*steps))
+    words = ["view", str(tmp_path), "--credit", "grpo", "--no-accounts", "-o", str(tmp_path / "x.html"), "-q"]
+    subprocess.run([sys.executable, "-c", LIMITED, *words], check=True, timeout=1200, env=as_here())
+    assert (tmp_path / "x.html").stat().st_size > count

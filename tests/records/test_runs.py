@@ -1,9 +1,11 @@
 """The run directory and its manifest."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
-from agentcli.records.runs import RunDirectory, hash_inputs, link_latest, versions
+from agentcli.records import runs
+from agentcli.records.runs import RunDirectory, git_commit, hash_inputs, link_latest, versions
 from agentcli.records.types import StageRecord
 from refusal import refused
 
@@ -66,3 +68,18 @@ def test_versions_are_those_of_what_a_result_may_depend_on(tmp_path: Path, monke
     assert installed["newton"] == "2.5"
     assert {"agentcli", "python", "torch", "transformers", "textworld"} <= installed.keys()
     assert not {"pytest", "ruff", "wandb"} & installed.keys()
+
+
+def test_the_commit_is_that_of_the_checkout_and_none_where_git_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "__file__", str(tmp_path / "agentcli" / "records" / "runs.py"))
+    assert git_commit() is None
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "a"], check=True)
+    commit = git_commit()
+    assert commit is not None
+    assert len(commit) == 40
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert git_commit() is None

@@ -29,7 +29,7 @@ from agentcli.analysis.page.trees import TreeLine, page_tree, tree_line
 from agentcli.credit.compare import Comparison, CreditComparison
 from agentcli.credit.registry import Explainer, explainer
 from agentcli.credit.rewardflow import graph_of
-from agentcli.errors import AgentCliError
+from agentcli.errors import AgentCliError, UsageError
 from agentcli.records.pictures import folder_beside
 from agentcli.records.runs import RunDirectory
 from agentcli.records.trees import read_trees
@@ -37,6 +37,9 @@ from agentcli.records.types import Tree
 from agentcli.reports.page.blocks import BlockStore, Filling
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.trees import note_lost_trees
+
+MOST_ACCOUNTS = 5_000
+"""Steps of a tree with accounts: each lists its group, which may be the whole tree."""
 
 
 class PageOptions(msgspec.Struct, kw_only=True):
@@ -180,6 +183,11 @@ class _CreditColumns:
     def columns(self, line: int, tree: Tree, texts: TextTable) -> list[MethodColumn]:
         """The credit of one tree, method by method."""
         place = f"{self._trees}:{line}"
+        if any(self._explainers) and len(tree.steps) > MOST_ACCOUNTS:
+            raise UsageError(
+                f"{place}: {len(tree.steps)} steps are too many to account for each "
+                "advantage; leave that out with --no-accounts"
+            )
         credits = [take(tree, place) for take in self._takers]
         self._comparison.add(line, tree, credits)
         columns = []

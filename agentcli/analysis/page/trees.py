@@ -14,7 +14,7 @@ from agentcli.analysis.page.tokens import TokenEnds
 from agentcli.evaluation.endings import ending
 from agentcli.evaluation.episodes import episodes
 from agentcli.records.siblings import named_action
-from agentcli.records.trees import paths
+from agentcli.records.trees import children, paths
 from agentcli.records.types import Ledger, Move, Outcome, Step, Tree, Validity
 
 NO_STEP = -1
@@ -222,18 +222,24 @@ def _count_leaves(cells: Sequence[StepCells]) -> None:
 
 def _find_returns(tree: Tree, cells: Sequence[StepCells]) -> None:
     """Finds the steps that lead back to a state of their own trajectory."""
-    for step in tree.steps:
-        earlier = step.parent
-        first = step
-        while earlier is not None:
-            first = tree.steps[earlier]
-            if first.next_state == step.next_state:
-                cells[step.id].back = earlier
-                break
-            earlier = first.parent
-        else:
-            if first.state == step.next_state:
-                cells[step.id].back = START
+    below = children(tree)
+    waiting = below.get(None, [])[::-1]
+    trajectory: list[Step] = []
+    visits: dict[str, list[int]] = {}
+    """The steps of the trajectory by the state that they led to."""
+    while waiting:
+        step = waiting.pop()
+        while trajectory and trajectory[-1].id != step.parent:
+            visits[trajectory.pop().next_state].pop()
+        first = trajectory[0] if trajectory else step
+        earlier = visits.setdefault(step.next_state, [])
+        if earlier:
+            cells[step.id].back = earlier[-1]
+        elif first.state == step.next_state:
+            cells[step.id].back = START
+        earlier.append(step.id)
+        trajectory.append(step)
+        waiting += below.get(step.id, [])[::-1]
 
 
 def tree_line(

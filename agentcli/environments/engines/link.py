@@ -56,7 +56,7 @@ class PendingCall:
         if not self.future.done():
             self.future.set_result(result)
 
-    def fail(self, error: errors.AgentCliError) -> None:
+    def fail(self, error: errors.AgentCliError | MemoryError) -> None:
         """Raises the error where the call is awaited."""
         if not self.future.done():
             self.future.set_exception(error)
@@ -171,14 +171,18 @@ class Link:
             call.succeed(reply)
         self.seconds += reply.seconds
 
-    def ended(self, process: Process, how: str) -> None:
+    def ended(self, process: Process, how: str | MemoryError) -> None:
         """Handles the end of the process."""
         self._alive.discard(process)
         # A process that was killed here, or closed, has been handled already.
-        if process is self._process:
-            self._process = None
-            if self._calls:
-                self._blame(how)
+        if process is not self._process:
+            return
+        self._process = None
+        # Another process would be no better off.
+        if isinstance(how, MemoryError):
+            self._fail_all(how)
+        elif self._calls:
+            self._blame(how)
 
     def _relaunch(self) -> asyncio.Future[Any]:
         """Starts a process; the future is done once its world is set up."""
@@ -189,6 +193,9 @@ class Link:
             self._process = Process(self.received, self.ended)
         except OSError as error:
             self._fail_all(errors.EngineError(f"{STARTING}: {error}"))
+            return setup.future
+        except MemoryError as error:
+            self._fail_all(error)
             return setup.future
         self._alive.add(self._process)
         for call in self._calls:
@@ -258,6 +265,6 @@ class Link:
         if self._calls:
             self._relaunch()
 
-    def _fail_all(self, error: errors.AgentCliError) -> None:
+    def _fail_all(self, error: errors.AgentCliError | MemoryError) -> None:
         while self._calls:
             self._calls.popleft().fail(type(error)(str(error)))

@@ -35,15 +35,16 @@ class Process:
     """A worker process, which the constructor starts. Raises OSError.
 
     `received(process, payload)` is called for each frame that the worker sends;
-    `ended(process, how)` once after the last frame, when the worker is gone. When the
-    parent process ends, for whatever reason, the kernel kills the worker and the child
+    `ended(process, how)` once after the last frame, when the worker is gone: `how` is
+    MemoryError if there was no memory here to read what it sent. When the parent
+    process ends, for whatever reason, the kernel kills the worker and the child
     processes of its engines.
     """
 
     def __init__(
         self,
         received: Callable[["Process", bytes], None],
-        ended: Callable[["Process", str], None],
+        ended: Callable[["Process", str | MemoryError], None],
     ) -> None:
         self._received = received
         self._ended = ended
@@ -63,8 +64,8 @@ class Process:
         self._stdin = _not_blocking(self._popen.stdin)
         self._stdout = _not_blocking(self._popen.stdout)
         self._stderr = _not_blocking(self._popen.stderr)
-        self._loop.add_reader(self._stdout, self._read)
-        self._loop.add_reader(self._stderr, self._listen)
+        self._loop.add_reader(self._stdout, self._attempt, self._read)
+        self._loop.add_reader(self._stderr, self._attempt, self._listen)
 
     def write(self, frame: bytes) -> None:
         """Sends a frame, as much as the pipe takes immediately and the rest later.
@@ -108,6 +109,13 @@ class Process:
         shown = lines[:SHOWN_LINES] if fatal else lines[-SHOWN_LINES:]
         return f"; its last words: {' | '.join(shown)}" if shown else ""
 
+    def _attempt(self, read: Callable[[], None]) -> None:
+        """Reads; ends the worker if memory runs out, or asyncio would retry for ever."""
+        try:
+            read()
+        except MemoryError as error:
+            self._bury(error)
+
     def _read(self) -> None:
         data = _available(self._stdout)
         self._inbox += data or b""
@@ -139,11 +147,12 @@ class Process:
             # No reader is left; `_read` notices that the worker has ended.
             return len(data)
 
-    def _bury(self) -> None:
+    def _bury(self, shortage: MemoryError | None = None) -> None:
         # Children of its engines may still be running: kill them too.
         self.kill()
         code = self._popen.wait()
-        self._listen()
+        with contextlib.suppress(MemoryError):
+            self._listen()
         self._loop.remove_reader(self._stdout)
         self._loop.remove_reader(self._stderr)
         self._close_stdin()
@@ -151,6 +160,9 @@ class Process:
         self._stderr.close()
         os.close(self._lifeline)
         self._gone.set_result(None)
+        if shortage is not None:
+            self._ended(self, shortage)
+            return
         how = f"exited with status {code}"
         if code < 0:
             how = f"died of {signal.Signals(-code).name}"

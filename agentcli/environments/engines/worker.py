@@ -49,6 +49,7 @@ from agentcli.environments.protocol import (
 from agentcli.environments.registry import make_engine, make_world
 from agentcli.records.pictures import refuse_faulty
 from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.shortage import lacks_memory, shortage
 
 
 @dataclass(eq=False, slots=True)
@@ -289,6 +290,8 @@ def failure(error: BaseException) -> frames.Failed:
     kind = type(error).__name__
     if isinstance(error, errors.AgentCliError):
         return frames.Failed(kind, cut(str(error)))
+    if lacks_memory(error):
+        return frames.Failed("EngineError", shortage())
     # The pool knows only agentcli's errors; the text names the class of any other.
     return frames.Failed("EngineError", cut(f"{kind}: {error}"))
 

@@ -22,8 +22,8 @@ from agentcli.policies.load import (
     is_adapter,
     load_model,
     network_class,
-    no_progress_bars,
 )
+from agentcli.policies.quiet import no_progress_bars
 from agentcli.records.files import part_of
 from agentcli.records.training_settings import LoraSettings
 from agentcli.training.loop.lora import add_adapter, continue_adapter

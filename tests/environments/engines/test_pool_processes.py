@@ -9,9 +9,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
+from agentcli.environments.engines import process
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import EngineError
 from agentcli.records.settings import EnvironmentSettings
@@ -90,6 +91,32 @@ def test_a_worker_that_breaks_takes_its_servant_along(fault: str, fifo: int) -> 
             assert are_gone(broken)
             assert len(children() - before) == 1
         assert are_gone(replacement)
+
+    asyncio.run(work())
+    assert children() == before
+
+
+def test_without_memory_to_read_an_answer_every_call_fails_at_once(fifo: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """asyncio would call the reader again, for ever."""
+    settings, before = servants(), children()
+    available = process._available
+    fails = iter([True])
+
+    def starved(pipe: IO[bytes]) -> bytes | None:
+        if next(fails, False):
+            raise MemoryError
+        return available(pipe)
+
+    async def work() -> None:
+        async with EnginePool(settings) as pool:
+            first, second = ServantWorld(settings).tasks("train")[:2]
+            state = await pool.start(first)
+            processes = announced(fifo)
+            monkeypatch.setattr(process, "_available", starved)
+            calls = (pool.step(state, "go west"), pool.start(second))
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+            assert list(map(type, ends)) == [MemoryError] * 2
+            assert are_gone(processes)
 
     asyncio.run(work())
     assert children() == before

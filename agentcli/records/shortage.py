@@ -1,0 +1,48 @@
+"""Recognises errors that mean that memory ran out, and says how much was allowed.
+
+Under a limit (`ulimit -v`) every allocation may fail. Python raises MemoryError, but the
+loader of shared libraries, C++ and threads raise errors of their own.
+"""
+
+import errno
+import re
+import resource
+
+SIGNS = re.compile(
+    "bad_alloc|failed to map segment|(?:not|n't) allocate|can't start new thread"
+    "|error return without exception set",
+    re.IGNORECASE,
+)
+"""How libraries put it."""
+
+
+def lacks_memory(error: BaseException | None) -> bool:
+    """Whether memory ran out, in this error or in one that caused it."""
+    while error is not None:
+        if isinstance(error, MemoryError) or SIGNS.search(str(error)):
+            return True
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            return True
+        error = error.__cause__
+    return False
+
+
+def require_addresses(count: int) -> None:
+    """Raises MemoryError if a limit allows this process fewer bytes of addresses."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if allowed != resource.RLIM_INFINITY and allowed < count:
+        raise MemoryError(f"{count >> 20} MiB of addresses are needed")
+
+
+def shortage() -> str:
+    """What is short, and what to do about it."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if allowed == resource.RLIM_INFINITY:
+        return (
+            "memory ran out; end other programs, or lower what is computed at a time "
+            "(--concurrency, --set train.tokens_per_microbatch)"
+        )
+    return (
+        f"memory ran out: `ulimit -v` allows this process {allowed >> 20} MiB; allow "
+        "more with: ulimit -v unlimited"
+    )
