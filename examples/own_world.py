@@ -1,9 +1,11 @@
-"""A world of your own: climb a stair to the door of your task, without leaving by the
-wrong one.
+"""A world of your own: walk from a floor to the door of your task, without leaving by
+another one.
 
 agentcli env check examples/own_world.py:Stairs
 agentcli demos --env examples/own_world.py:Stairs --policy random -o runs/demos
 """
+
+from itertools import permutations
 
 from agentcli.environments.protocol import Card, Observation, Start
 from agentcli.errors import UsageError
@@ -22,17 +24,21 @@ class Stairs:
     )
 
     def __init__(self, settings: EnvironmentSettings) -> None:
-        self.floors = settings.options.get("floors", 3)
+        self.floors = settings.options.get("floors", 8)
 
     def tasks(self, split: str) -> list[Task]:
         if split not in self.card.splits:
             raise UsageError(
                 f"--split {split}: stairs has {', '.join(self.card.splits)}"
             )
-        ids = [f"{split}/{number}" for number in range(1, self.floors + 1)]
-        return [
-            Task(id=name, world="stairs", split=split, kind="climb") for name in ids
-        ]
+        tasks = []
+        for number, (start, door) in enumerate(permutations(range(self.floors), 2)):
+            # Every sixth task is for evaluation.
+            if (split == "test") == (number % 6 == 0):
+                name = f"{split}/{start}-{door}"
+                kind = "up" if door > start else "down"
+                tasks.append(Task(id=name, world="stairs", split=split, kind=kind))
+        return tasks
 
     def engine(self) -> "Climb":
         return Climb(self.floors)
@@ -43,8 +49,9 @@ class Climb:
         self.floors = floors
 
     def start(self, task: Task) -> Start:
-        self.door = int(task.id.split("/")[1])
-        self.floor = 0
+        start, door = task.id.split("/")[1].split("-")
+        self.floor = int(start)
+        self.door = int(door)
         return Start(
             instruction=f"Leave on floor {self.door}.", observation=self.look()
         )
@@ -60,7 +67,7 @@ class Climb:
                 end="success" if won else "failure",
             )
         self.floor += {"up": 1, "down": -1}.get(action, 0)
-        self.floor = min(max(self.floor, 0), self.floors)
+        self.floor = min(max(self.floor, 0), self.floors - 1)
         return self.look(accepted=self.floor != before)
 
     def look(self, accepted: bool = True) -> Observation:

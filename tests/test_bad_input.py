@@ -54,7 +54,7 @@ __all__ = ["folder"]
 
 EMPTY: list[Case] = [
     ("trees, assign-credit", write(TREES), CREDIT, 3, (TREES, "holds no trees", "agentcli rollout")),
-    ("trees, train", write(TREES), TRAIN, 3, (f"{TREES}: ends after 0 records", "assign-credit")),
+    ("trees, train", write(TREES), TRAIN, 3, (f"{TREES}: holds no trees", "agentcli rollout")),
     ("trees, dry run", write(TREES), (*TRAIN, "--dry-run"), 3, (f"{TREES}: holds no trees",)),
     ("demos, sft", write(DEMO_TREES), SFT, 3, (f"{DEMO_TREES}: holds no trees", "agentcli demos")),
     ("demos, annotate", write(DEMO_TREES), ANNOTATE, 3, (f"{DEMO_TREES}: holds no trees", "agentcli demos")),

@@ -19,7 +19,7 @@ from command_line import Answer
 FILE = Path(__file__).parents[1] / "examples" / "own_world.py"
 ENV = f"{FILE}:Stairs"
 SETTINGS = f"""
-environment: {{name: "{ENV}", max_steps: 5, options: {{floors: 2}}}}
+environment: {{name: "{ENV}", max_steps: 5, options: {{floors: 3}}}}
 policy: {{temperature: 1.0, max_tokens: 16}}
 prompt: {{history: 1}}
 demos: {{count: 24, policy: random}}

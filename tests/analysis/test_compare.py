@@ -19,6 +19,7 @@ from agentcli.stages.plan import with_changes
 from agentcli.stages.session import Invocation
 from command_line import agentcli
 from compared_runs import compared, refused, toy
+from older_runs import without_checksums
 from refusal import refused as refused_call
 from staged import branch, demos, evaluate, pass_at_k, rollout
 from typer.testing import CliRunner
@@ -118,6 +119,7 @@ def forget_moves(run: Path, extra: int) -> None:
         for row in read_records(path, Episode)
     ]
     path.unlink()
+    without_checksums(run)
     with RecordWriter(path) as writer:
         for row in rows:
             writer.write(row)
@@ -270,6 +272,7 @@ def test_unlike_labels_name_the_command_that_makes_them_alike(tmp_path: Path, mo
     # A model is asked at the temperature that the other was.
     summary = Path("c/evaluation/some.json")
     summary.write_text(summary.read_text(encoding="utf-8").replace('"model": null', '"model": "m"'), encoding="utf-8")
+    without_checksums(Path("c"))
     shutil.rmtree("d/evaluation")
     assert "--temperature 0.5 --label some" in refused("c", "d", code=3)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from agentcli.records.types import SCHEMA_VERSION
 from compared_runs import refused
+from older_runs import without_checksums
 
 EPISODES, SUMMARY, TREES = "b/evaluation/test.jsonl", "b/evaluation/test.json", "b/trees.jsonl"
 VERSION = b'_version": %d' % SCHEMA_VERSION
@@ -64,6 +65,8 @@ def test_a_damaged_file_is_named_in_one_line(
     runs: tuple[Path, Path], path: str, change: Callable[[bytes], bytes], said: tuple[str, ...], first: bool
 ) -> None:
     Path(path).write_bytes(change(Path(path).read_bytes()))
+    # With checksums a changed file is refused before anybody looks at what is in it.
+    without_checksums(Path("b"))
     line = refused(*(("b", "a") if first else ("a", "b")), code=3)
     for part in said:
         assert part in line

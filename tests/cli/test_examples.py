@@ -135,7 +135,7 @@ def test_dry_run_writes_nothing_and_reports_inputs_and_counts(path: tuple[str, .
             assert all(Path(file).exists() for file in plan["inputs"].values() if file not in (None, "tiny"))
 
 
-@pytest.mark.parametrize("path", WRITING, ids=" ".join)
+@pytest.mark.parametrize("path", [path for path in WRITING if path != ("view",)], ids=" ".join)
 def test_dry_run_refuses_output_that_exists_as_the_command_does(path: tuple[str, ...]) -> None:
     before, contents = files_below(Path()), results()
     dry = agentcli(*example(path), "--dry-run")

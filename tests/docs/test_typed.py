@@ -61,9 +61,13 @@ HINTS = [hint for hint in hints() if not hint.text.startswith(tuple(NOT_TYPED))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_every_command_of_a_page_is_one(page: Path) -> None:
+def test_every_command_of_a_page_is_one(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not typed below is at least read by the command line."""
+    monkeypatch.chdir(tmp_path)
     for block in blocks(page):
+        if block.title is not None:
+            # A method of one's own is read for its settings.
+            write_file(block)
         for words in commands(block):
             if words[0] in ("agentcli", "torchrun"):
                 parse(words[words.index("agentcli") + 1 :])
@@ -110,13 +114,19 @@ def quickstart(clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_page_works_as_typed(page: Path, quickstart: Path) -> None:
     for block in blocks(page):
         if block.title is not None:
-            Path(block.title).write_text("\n".join([*block.lines, ""]), encoding="utf-8")
+            write_file(block)
         elif "not typed" not in block.marks:
             with pytest.MonkeyPatch.context() as patch:
                 if "other world" in block.marks:
                     for name in SMALL_GAMES:
                         patch.delenv(name)
                 type_block(block)
+
+
+def write_file(block: Block) -> None:
+    """The file that a block with a title is."""
+    assert block.title is not None
+    Path(block.title).write_text("\n".join([*block.lines, ""]), encoding="utf-8")
 
 
 def type_block(block: Block) -> None:

@@ -86,7 +86,7 @@ def test_every_method_stops_at_its_first_tree_that_reaches_the_cost(tmp_path: Pa
     }
     assert (cut.counts["trees"], cut.panel_name) == (len(trees), f"train/first {len(trees)}")
     assert len(trees) < 20
-    assert [finding.problem for finding in check(tmp_path / "cut", None)] == [None, None, None]
+    assert {finding.problem for finding in check(tmp_path / "cut", None)} == {None}
 
 
 @pytest.mark.parametrize("budget", ["steps=150", "leaves=17", "leaves=1", "leaves=18"])

@@ -148,6 +148,12 @@ def test_ppo_on_trees_without_a_critic(run: Path) -> None:
     assert line.startswith("error: run/trees.jsonl:1: task train/0: steps[0].value: there is none")
 
 
+def tokens(tree: dict[str, Any]) -> None:
+    """Steps as a policy samples them; the toy's have no tokens, and train looks at those first."""
+    for step in tree["steps"]:
+        step |= {"token_ids": [1], "logprobs": [-1.0]}
+
+
 def never_sampled(credit: dict[str, Any]) -> None:
     credit["steps"][1]["step"] = 999
 
@@ -171,6 +177,8 @@ def nan_advantage(credit: dict[str, Any]) -> None:
 @pytest.mark.parametrize("command", ["train", "compare"])
 def test_credit_that_is_not_of_these_trees(run: Path, command: str, damage: Damage, told: str) -> None:
     """An advantage for a step that was never sampled, and its like, at `train` and wherever credit is read."""
+    if command == "train":
+        rewritten(run / "trees.jsonl", tokens, line=1)
     rewritten(run / "credit/grpo.jsonl", damage, line=1)
     without_checksums(run)
     (run / "model").mkdir()

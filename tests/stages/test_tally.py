@@ -380,13 +380,10 @@ def test_success_after_a_resume_is_that_of_all(name: str, kept: int) -> None:
 def test_forks_that_are_nearly_all_after_the_first_step_are_warned_of(early: int, late: int, warned: bool) -> None:
     """Ten forks say something, and nine of ten are too many. Roots are no forks."""
     inner: dict[str, Any] = {"outcome": None}
-    after_first = [{"parent": 0}] * (early + 1)
-    after_second = [{"parent": 1}] * (late + 1)
     tally = Tally()
-    tally.add(tree(inner, {"parent": 0, **inner}, *after_first[1:], *after_second, {}, {}, {}))
+    tally.add(tree(inner, {"parent": 0, **inner}, *[{"parent": 0}] * early, *[{"parent": 1}] * (late + 1), {}, {}))
     assert tally.statistics()["forks_by_depth"][0] == early / (early + late)
-    lines = list(tally.misplaced_forks(SPARK))
-    assert ["--branch" in line for line in lines] == [True] * warned
+    assert ["--branch" in line for line in tally.misplaced_forks(SPARK)] == [True] * warned
 
 
 @pytest.mark.usefixtures("folder")

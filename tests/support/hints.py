@@ -19,7 +19,7 @@ PROSE = {
     "Upload by agentcli push": "the message of a commit on the hub",
     "-m agentcli ...": "what a launcher starts",
     "install agentcli on every machine": "a sentence about the program",
-    "agentcli {join(words)}": "built from words; tests/cli looks at it",
+    "agentcli {join(words)}": "built from words; tests/cli/test_show_command.py types it",
     "agentcli {printable(shlex.join(words))}": "built from words; tests/reports looks at it",
 }
 """Texts with the program's name that hint at no command, and why."""
