@@ -45,7 +45,7 @@ grpo-outside            credit.method=grpo credit.penalty=outside
 gigpo-observation       credit.method=gigpo credit.state=observation
 gigpo-exact             credit.method=gigpo credit.state=exact
 rewardflow-all          credit.method=rewardflow credit.group=all
-rewardflow-release      -credit.penalty credit.method=rewardflow credit.form=release credit.normalise=mean credit.success_reward=10 credit.loop_steps=20
+rewardflow-release      -credit.penalty credit.penalty=inside credit.method=rewardflow credit.form=release credit.normalise=mean credit.success_reward=10 credit.loop_steps=20
 rewardflow-noprune      credit.method=rewardflow credit.pruning=false
 rewardflow-observation  credit.method=rewardflow credit.state=observation
 rewardflow-exact        credit.method=rewardflow credit.state=exact
