@@ -146,7 +146,7 @@ def _grouping(
     """The rows grouped by the state they start in, scored by return less penalty."""
     entries = []
     for step, _, value, advantage in rows:
-        weight = float(survey.masked[step] is None)
+        weight = float(survey.masked[step] is None and survey.asked[step])
         entries.append((step, value + advantage - survey.penalties[step], weight))
     normalise = division(settings.scale)
     smallest = SMALLEST_STD

@@ -123,7 +123,7 @@ def step_grouping(
     entries = []
     for step, score in enumerate(scores):
         weight = float(survey.live[step]) if prefix == "duplicate" else 1.0
-        if survey.masked[step] is not None:
+        if survey.masked[step] is not None or not survey.asked[step]:
             weight = 0.0
         entries.append((step, score - survey.penalties[step], weight))
     return Grouping(keys, entries, normalise)

@@ -7,7 +7,7 @@ RewardFlow sections 3-4:
 2. A step's gain is r = R(s') - R(s) (eq. 4). A pruned step stays in its state, s' = s.
 3. A_action = (r - mean) / F over Group(s): the steps of the tree that leave s by a
    transition in T (eq. 5-7). The only step from a state gets 0, and so does a pruned
-   step, which is in no group: what it costs is its penalty, in A_traj.
+   step, which is in no group: it has A_traj alone, its penalty included.
 4. A = alpha_action A_action + alpha_traj A_traj (eq. 9), where A_traj is grpo's (eq. 8;
    group.outcome_scale).
 
@@ -105,7 +105,7 @@ class RewardFlowSettings(StateSwitches, kw_only=True):
     """
     gain: Literal["difference", "discounted"] = "difference"
     """Gain r of a step. difference: R(s') - R(s). discounted: gamma R(s') - R(s), so
-    that standing still loses (1 - gamma) R(s).
+    that standing still loses (1 - gamma) R(s); it only counts under group all.
     """
     no_op_penalty: float = 0.0
     """Only with group all: subtracted from the gain of a valid step that changed
@@ -138,8 +138,8 @@ class RewardFlowSettings(StateSwitches, kw_only=True):
         self.pool = self.pool or ("max" if clustered else None)
         one_way = self.pool != "mean" or self.distance == "min"
         require(one_way, "pool", self.pool, "max where distance is mean")
-        listed = self.group == "all" or not self.no_op_penalty
-        wanted = "0 where group is eq5: a step that changed nothing is in no group"
+        listed = (self.group == "all" and self.pruning) or not self.no_op_penalty
+        wanted = "0 unless group is all and pruning is on: it acts on pruned steps"
         require(listed, "no_op_penalty", self.no_op_penalty, wanted)
         paper_only = {
             "group": "all",

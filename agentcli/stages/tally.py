@@ -157,9 +157,9 @@ class Tally:
             # Without figures, so that a loop says it once.
             line = (
                 "warning: nine of ten forks or more are right after the first step, so "
-                "that hardly any later choice is compared"
+                "that later steps have hardly any siblings"
             )
-            if branch is not None:
+            if branch == "explore":
                 line += "; choose another --branch (fixed:P, entropy)"
             yield line
         triggered = branch == "explore"

@@ -1,6 +1,7 @@
 """rewardflow and its state graph in the paper form: arithmetic done by hand."""
 
 import math
+from typing import Any
 
 import pytest
 from agentcli.credit.graph import StateGraph, build
@@ -8,7 +9,7 @@ from agentcli.credit.release.rewardflow import TERMINAL, only_looks, release_wal
 from agentcli.credit.rewardflow import RewardFlowSettings, assign
 from agentcli.credit.survey import survey_of
 from agentcli.errors import UsageError
-from agentcli.records.types import Credit, Validity
+from agentcli.records.types import Credit, StopReason, Validity
 from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, step, tree, walk
 
 ONLY_ACTION = RewardFlowSettings(alpha_traj=0.0)
@@ -89,7 +90,7 @@ def test_pruned_steps_carry_their_state_over() -> None:
 @pytest.mark.parametrize("noise", ["look", "refused"])
 def test_steps_outside_t_neither_belong_to_a_group_nor_move_it(noise: str, penalty: str) -> None:
     # Eq. 5 and 7 by hand: gains g and h of two members compare as +-1/sqrt(2), whatever stands still beside them.
-    settings = {"alpha_traj": 0.0, "penalty": penalty}
+    settings: dict[str, Any] = {"alpha_traj": 0.0, "penalty": penalty}
     for count in (0, 10):
         grown = chains([walk("bc", SUCCESS), walk("ba", TRUNCATED), walk("b" * (count + 2), TRUNCATED)])
         for idle in grown.steps[2:]:
@@ -115,9 +116,19 @@ def test_a_step_that_is_in_no_group_costs_its_penalty_once() -> None:
     assert outside.steps[3].advantage == pytest.approx(by_outcome - 0.1)
 
 
-def test_a_no_op_penalty_has_nothing_to_act_on_under_eq5() -> None:
-    with pytest.raises(UsageError, match=r"no_op_penalty.*eq5"):
-        RewardFlowSettings(no_op_penalty=0.2)
+@pytest.mark.parametrize("settings", [{}, {"group": "all", "pruning": False}])
+def test_a_no_op_penalty_acts_on_pruned_members_alone(settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="no_op_penalty"):
+        RewardFlowSettings(no_op_penalty=0.2, **settings)
+
+
+@pytest.mark.parametrize("settings", [{"group": "all"}, {"pruning": False}])
+def test_a_step_that_was_never_asked_is_in_no_group(settings: dict[str, Any]) -> None:
+    # The third trajectory ends in b because its prompt grew too long: nobody took a step there.
+    grown = chains([walk("bc", SUCCESS), walk("ba", TRUNCATED), walk("bb", TRUNCATED)])
+    grown.steps[2].stop = StopReason.OVERLONG
+    credit = assign(grown, RewardFlowSettings(alpha_traj=0.0, **settings))
+    assert part(credit, "action")[:2] == pytest.approx([math.sqrt(0.5), -math.sqrt(0.5)], abs=1e-5)
 
 
 def test_looking_is_pruned_and_the_walk_goes_on_from_before_it() -> None:

@@ -383,7 +383,7 @@ def test_forks_that_are_nearly_all_after_the_first_step_are_warned_of(early: int
     tally = Tally()
     tally.add(tree(inner, {"parent": 0, **inner}, *[{"parent": 0}] * early, *[{"parent": 1}] * (late + 1), {}, {}))
     assert tally.statistics()["forks_by_depth"][0] == early / (early + late)
-    assert ["--branch" in line for line in tally.misplaced_forks(SPARK)] == [True] * warned
+    assert ["after the first step" in line for line in tally.misplaced_forks(SPARK)] == [True] * warned
 
 
 @pytest.mark.usefixtures("folder")

@@ -4,8 +4,9 @@
                     / (attributes wanted + options wanted + 1)
 
 Texts match where their token set ratio is above 85. One thing differs: WebShop asks a
-language model of spaCy which words of a title are nouns; here every word counts that
-is neither a number nor one of a short list of function words.
+language model of spaCy for the words of a title that are nouns. Here hyphens and
+apostrophes part words, and every word of letters alone counts that is not one of a short
+list of function words.
 """
 
 import re
@@ -37,10 +38,10 @@ COLORS = tuple(_COLORS.split())
 
 _FUNCTION_WORDS = """
 a an and are as at by for from in into is it its of on or our that the their this to
-under up with without your you
+under up with without your you s
 """
 FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
-_WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
+_WORD = re.compile(r"[^\W_]+")
 
 
 def color_of(option: str) -> str:
@@ -81,7 +82,7 @@ def type_reward(wanted: Product, bought: Product) -> float:
 def title_words(title: str) -> list[str]:
     """The words of a title that say what it is, each as often as it stands there."""
     words = _WORD.findall(title.lower())
-    return [word for word in words if word not in FUNCTION_WORDS]
+    return [word for word in words if word.isalpha() and word not in FUNCTION_WORDS]
 
 
 def _categories(product: Product) -> set[str]:

@@ -67,7 +67,8 @@ def by_formula(goal: ShopGoal, pairs: dict[str, str], bought: Product, chosen: l
     assert low <= bought.price <= high
     share = (attributes + options + (bought.price <= goal.price_upper)) / (len(goal.attributes) + len(pairs) + 1)
     wanted_words, words = (
-        set(re.findall(r"[a-z]+(?:['-][a-z]+)*", one.title.lower())) - {"with"} for one in (goal.product, bought)
+        {word for word in re.split("[^a-z0-9]+", one.title.lower()) if word.isalpha()} - {"with"}
+        for one in (goal.product, bought)
     )
     overlap = len(wanted_words & words) / len(wanted_words)
     paths = [set(map(str.strip, one.product_category.split("›"))) for one in (goal.product, bought)]
@@ -136,6 +137,12 @@ def test_a_repeated_word_of_the_wanted_title_counts_twice_below_the_line() -> No
     elsewhere = {"query": "other", "product_category": "x"}
     assert type_reward(wanted, msgspec.structs.replace(wanted, title="Lamp", **elsewhere)) == 0.1
     assert type_reward(wanted, msgspec.structs.replace(wanted, title="lamp lamp four", **elsewhere)) == 0.5
+
+
+def test_hyphens_and_apostrophes_part_words() -> None:
+    wanted = product(title="Women's T-Shirt 4K 12oz")
+    assert type_reward(wanted, msgspec.structs.replace(wanted, title="Women T Shirt")) == 1.0
+    assert type_reward(wanted, msgspec.structs.replace(wanted, title="Lamp 12oz 's 4K")) == 0.0
 
 
 def test_a_human_goal_asks_for_its_own_options_and_one_without_attributes_is_none() -> None:
