@@ -303,7 +303,7 @@ def test_it_is_refused_in_one_line_and_nothing_is_written(
     [
         (*ROLLOUT[:-1],),
         ("view", "runs/x", "-o"),
-        ("export", "runs/x", "--to", "sft", "-o"),
+        ("export", "runs/x", "--to", "messages", "-o"),
         ("env", "panel", "-c", "toy.yaml", "-o"),
         ("eval", "runs/x", "--split", "test", "--label"),
     ],
