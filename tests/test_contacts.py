@@ -22,11 +22,6 @@ OTHERS = [
     *[(*SFT[:-1], f"tracked-{name}", "--tracker", name) for name in ("tensorboard", "trackio", "wandb")],
     ("sft", "runs/demos", "-c", "toy.yaml", "--model", START, "--set", "sft.lora.rank=2", "-o", "runs/adapted"),
     ("rollout", *MODEL, "--method", "spark", "--set", "rollout.leaves=6", "-o", "runs/forked"),
-    *[
-        ("train", "runs/x", "--set", f"train.objective={name}", "-o", f"runs/{name}")
-        for name in ("offline-ppo", "ppo", "process-reward")
-    ],
-    ("train", "runs/demos", *MODEL, "--set", "train.objective=dpo", "-o", "runs/dpo"),
     *[(*SHARD, f"{part}/2", "-o", f"runs/part-{part}") for part in (1, 2)],
     ("merge", "runs/part-1", "runs/part-2", "-o", "runs/whole"),
     ("credit", "compare", "runs/x", "grpo", "rewardflow"),
