@@ -7,7 +7,6 @@ from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.option import Option, file_option
 from agentcli.cli.options import JSON, QUIET
-from agentcli.records.faults import printable
 
 RUNS_ARGUMENT = Option(
     "runs",
@@ -34,6 +33,7 @@ def compare(call: Call) -> None:
     loops.
     """
     from agentcli.analysis import compare as analysis
+    from agentcli.records.faults import printable
     from agentcli.reports.output import print_comparison
 
     places = call.values["runs"] or []

@@ -12,6 +12,7 @@ from agentcli.records.types import Tree
 from agentcli.reports.standing import Progress
 from agentcli.stages.session import Invocation
 from grown_runs import toy
+from older_runs import without_checksums
 from refusal import refused
 from staged import assign_credit
 
@@ -99,6 +100,7 @@ def test_damaged_credit_is_named(
     assign(run, method="grpo")
     file = run / "credit/grpo.jsonl"
     file.write_bytes(b"".join(change(file.read_bytes().splitlines(keepends=True))))
+    without_checksums(run)
     refused(lambda: compare(run, "carl", "grpo"), 3, names)
 
 

@@ -58,11 +58,12 @@ def test_an_error_is_red_only_on_a_terminal(variable: str, coloured: bool, monke
     assert len(stderr.splitlines()) == 1
 
 
-def test_a_path_that_is_not_utf_8_is_printed_with_its_bytes() -> None:
+def test_a_path_that_is_not_utf_8_is_refused_where_it_would_be_made() -> None:
     strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict", "PYTHONPATH": str(Path(__file__).parents[2])}
     words = [sys.executable, "-m", "agentcli", "preset", "copy", "quickstart", b"a\xff.yaml", "-q"]
-    answer = subprocess.run(words, capture_output=True, check=True, env=strict)
-    assert answer.stdout == b"a\xff.yaml\n"
+    answer = subprocess.run(words, capture_output=True, check=False, env=strict)
+    assert (answer.returncode, answer.stdout) == (2, b"")
+    assert b"a\\udcff.yaml" in answer.stderr
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -19,8 +19,10 @@ def as_here() -> dict[str, str]:
 def below(process: int) -> list[int]:
     """The children of a process, and theirs."""
     children = []
-    for file in Path(f"/proc/{process}/task").glob("*/children"):
-        children += [int(child) for child in file.read_text(encoding="ascii").split()]
+    # A process that has just ended has no children.
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for file in Path(f"/proc/{process}/task").glob("*/children"):
+            children += [int(child) for child in file.read_text(encoding="ascii").split()]
     return [*children, *(one for child in children for one in below(child))]
 
 
