@@ -125,11 +125,15 @@ class Registry:
 
         Raises UsageError if it has none.
         """
-        annotated = get_type_hints(function).get("settings")
+        title = f"{self.key}: {getattr(function, '__name__', function)}"
+        try:
+            annotated = get_type_hints(function).get("settings")
+        except NameError as error:
+            raise UsageError(f"{title}: its annotations: {error}") from error
         if annotated is None:
             raise UsageError(
-                f"{self.key}: {getattr(function, '__name__', function)} must have a "
-                "parameter `settings`; annotate it with the class of its settings"
+                f"{title} must have a parameter `settings`; annotate it with the class "
+                "of its settings"
             )
         return annotated
 
@@ -143,7 +147,14 @@ class Registry:
                 f"{self.key}: {name}: no such file; write it as folder/file.py:NAME"
             )
         module = module_from_spec(spec)
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except SyntaxError as error:
+            problem = f"line {error.lineno}: {error.msg}"
+            raise UsageError(f"{self.key}: {name}: {problem}") from error
+        except SystemExit as error:
+            problem = "ends the program while it is imported"
+            raise UsageError(f"{self.key}: {name}: {problem}") from error
         return module
 
 

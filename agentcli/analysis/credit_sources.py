@@ -130,7 +130,7 @@ class CreditReader:
         line, credit = next(self._records, (0, None))
         if credit is None:
             raise DataError(
-                f"{self._file}: ends before {place}; run assign-credit again"
+                f"{self._file}: ends before {place}; run assign-credit with --overwrite"
             )
         validate_credit(credit, tree, f"{self._file}:{line}")
         return credit
@@ -141,5 +141,5 @@ class CreditReader:
         if credit is not None:
             raise DataError(
                 f"{self._file}:{line}: holds more than {trees} has trees; run "
-                "assign-credit again"
+                "assign-credit with --overwrite"
             )

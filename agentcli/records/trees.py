@@ -85,7 +85,7 @@ def read_with_credit(
             short, long = (trees, credit) if numbered_tree is None else (credit, trees)
             raise DataError(
                 f"{short}: ends after {number} records, {long} has more; run "
-                "assign-credit again"
+                "assign-credit with --overwrite"
             )
         line, tree_credit = numbered_credit
         validate_credit(tree_credit, numbered_tree[1], f"{credit}:{line}")
@@ -122,14 +122,14 @@ def validate_credit(credit: Credit, tree: Tree, place: str = "credit") -> None:
     if credit.task != tree.task.id:
         raise DataError(
             f"{place}: task: is {shown(credit.task)}, the tree's is {task}; run "
-            "assign-credit again"
+            "assign-credit with --overwrite"
         )
     length = len(tree.steps)
     for position, entry in enumerate(credit.steps):
         if not 0 <= entry.step < length:
             raise DataError(
                 f"{place}: steps[{position}].step: {entry.step} is not a step of task "
-                f"{task}, which has {length}; run assign-credit again"
+                f"{task}, which has {length}; run assign-credit with --overwrite"
             )
 
 

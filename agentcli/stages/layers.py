@@ -99,10 +99,9 @@ def file_layer(path: Path) -> Layer:
     """
     place = str(path)
     values = dict(read_yaml(path))
-    base = values.pop(EXTENDS, None)
     parts: list[Part] = [(place, values)]
-    if base is not None:
-        parts.insert(0, _extended(place, base))
+    if EXTENDS in values:
+        parts.insert(0, _extended(place, values.pop(EXTENDS)))
     return Layer(place, parts)
 
 
@@ -117,6 +116,8 @@ def values_of(layer: Layer) -> Values:
 def _extended(place: str, base: object) -> Part:
     """The preset that the file at `place` extends; a preset that extends none."""
     name = str(base)
+    if not isinstance(base, str):
+        raise UsageError(f"{place}: {EXTENDS}: takes the name of one shipped preset")
     known = {path.stem: path for path in list_presets()}
     if name not in known:
         problem = f"no preset {name!r}; {nearest(name, known)}"

@@ -111,7 +111,9 @@ def method_of(credit: Path) -> str:
     """
     for _, given in read_numbered(credit, Credit):
         return given.method
-    raise DataError(f"{credit}: ends after 0 records; run assign-credit again")
+    raise DataError(
+        f"{credit}: ends after 0 records; run assign-credit with --overwrite"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

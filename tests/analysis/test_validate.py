@@ -204,10 +204,13 @@ def test_recorded_settings_that_cannot_be_inherited_are_a_fault(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ([credit(1)], "credit/grpo.jsonl: ends after 1 records, RUN/trees.jsonl has more; run assign-credit again"),
+        (
+            [credit(1)],
+            "credit/grpo.jsonl: ends after 1 records, RUN/trees.jsonl has more; run assign-credit with --overwrite",
+        ),
         (
             [credit(1), credit(2)] * 2,
-            "trees.jsonl: ends after 2 records, RUN/credit/grpo.jsonl has more; run assign-credit again",
+            "trees.jsonl: ends after 2 records, RUN/credit/grpo.jsonl has more; run assign-credit with --overwrite",
         ),
         ([credit(2), credit(1)], "credit/grpo.jsonl:1: task: is train/pick_clean_then_place-Cup-2, the tree's is "),
         ([credit(1), {"task": 7}], "credit/grpo.jsonl:2: Expected `str`, got `int` - at `$.task`"),

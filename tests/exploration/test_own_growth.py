@@ -97,3 +97,21 @@ def test_a_dry_run_shows_its_setting() -> None:
 def test_what_cannot_grow_is_refused(method: str, setting: str, names: str, remedy: str) -> None:
     refused(agentcli(*rollout("--set", setting, method=method)), 2, names, remedy)
     assert not Path("x").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("def grow(:", ("broken.py", "line 1")),
+        ("raise SystemExit(0)", ("broken.py", "ends the program")),
+        ("async def grow(actor, settings: 'Nope'): ...", ("grow", "Nope")),
+    ],
+)
+@pytest.mark.parametrize("command", ["rollout", "assign-credit"])
+def test_a_file_that_cannot_be_used_is_named_in_one_line(command: str, text: str, names: tuple[str, ...]) -> None:
+    Path("broken.py").write_text(text + "\n", encoding="utf-8")
+    words = rollout(method="broken.py:grow")
+    if command == "assign-credit":
+        assert agentcli(*rollout()).code == 0
+        words = ("assign-credit", "x", "--method", "broken.py:grow", "-q")
+    refused(agentcli(*words), 2, names)

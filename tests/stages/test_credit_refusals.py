@@ -196,7 +196,7 @@ def test_credit_that_ends_early(run: Path) -> None:
     file = run / "credit/grpo.jsonl"
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:2]))
     line = refused(run, "credit", "compare", "run", "grpo", "carl")
-    assert line == "error: run/credit/grpo.jsonl: ends before run/trees.jsonl:3; run assign-credit again"
+    assert line == "error: run/credit/grpo.jsonl: ends before run/trees.jsonl:3; run assign-credit with --overwrite"
 
 
 def test_trees_that_were_lost_after_the_rollout_ended_are_missed(run: Path) -> None:

@@ -323,7 +323,10 @@ def test_a_file_that_extends_a_preset_differs_only_in_what_it_says(tmp_path: Pat
     assert resolve(str(file), [], {}, [], {}) == only(files=[file])
 
 
-@pytest.mark.parametrize(("base", "names"), [("quickstrat", "quickstart"), ("[quickstart]", "no preset"), ("3", "'3'")])
+@pytest.mark.parametrize(
+    ("base", "names"),
+    [("quickstrat", "quickstart"), ("[quickstart]", "one shipped"), ("3", "one shipped"), ("null", "one shipped")],
+)
 def test_only_a_shipped_preset_can_be_extended(tmp_path: Path, base: str, names: str) -> None:
     file = write(tmp_path / "mine.yaml", f"extends: {base}\n")
     refused(lambda: only(files=[file]), names=names, remedy="extends")

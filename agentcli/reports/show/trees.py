@@ -230,7 +230,7 @@ def _rows_of(file: Path, tree: Tree) -> dict[int, list[StepCredit]]:
         credit = None
     if credit is None:
         raise DataError(
-            f"{file}: has no credit of task {tree.task.id}; run assign-credit again"
+            f"{file}: has no credit of task {tree.task.id}; run assign-credit with --overwrite"
         )
     validate_credit(credit, tree, f"{file}:{line}")
     rows: dict[int, list[StepCredit]] = {}

@@ -113,7 +113,7 @@ def read_rows(
         if tree_credit.method != method:
             raise DataError(
                 f"{credit_place}: method: is {shown(tree_credit.method)}, of the lines "
-                f"before {shown(method)}; run assign-credit again"
+                f"before {shown(method)}; run assign-credit with --overwrite"
             )
         entries = _trained_entries(tree, tree_credit, credit_place, update, counts)
         if update == "critical":
