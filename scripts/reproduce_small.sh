@@ -45,6 +45,11 @@ grpo-outside            credit.method=grpo credit.penalty=outside
 gigpo-observation       credit.method=gigpo credit.state=observation
 gigpo-exact             credit.method=gigpo credit.state=exact
 rewardflow-all          credit.method=rewardflow credit.group=all
+rewardflow-all-unscaled credit.method=rewardflow credit.group=all credit.scale=none
+rewardflow-all-noprune  credit.method=rewardflow credit.group=all credit.pruning=false
+rewardflow-all-mean     credit.method=rewardflow credit.group=all credit.distance=mean
+rewardflow-all-observation credit.method=rewardflow credit.group=all credit.state=observation
+spark-rewardflow-all    rollout.method=spark credit.method=rewardflow credit.group=all
 rewardflow-release      -credit.penalty credit.penalty=inside credit.method=rewardflow credit.form=release credit.normalise=mean credit.success_reward=10 credit.loop_steps=20
 rewardflow-noprune      credit.method=rewardflow credit.pruning=false
 rewardflow-observation  credit.method=rewardflow credit.state=observation
