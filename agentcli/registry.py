@@ -147,6 +147,10 @@ class Registry:
                 f"{self.key}: {name}: no such file; write it as folder/file.py:NAME"
             )
         module = module_from_spec(spec)
+        # As with a script, its neighbours can be imported; they shadow nothing.
+        folder = str(Path(name).resolve().parent)
+        if folder not in sys.path:
+            sys.path.append(folder)
         try:
             spec.loader.exec_module(module)
         except SyntaxError as error:

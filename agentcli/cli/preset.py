@@ -33,16 +33,16 @@ def show(call: Call) -> None:
 
     from agentcli.stages.layers import file_layer, values_of
 
-    preset = _typed_preset(call)
+    file = _typed_preset(call)
     # A file that cannot be read as settings is refused before anything is printed.
-    layer = file_layer(preset)
+    layer = file_layer(file)
     if call.values["json"]:
         print(json.dumps(values_of(layer)))
         return
-    print(preset.read_text(encoding="utf-8").rstrip())
+    print(file.read_text(encoding="utf-8").rstrip())
     for base, _ in layer.parts[:-1]:
-        name = Path(base).stem
-        print(f"the rest: agentcli preset show {name}", file=sys.stderr)
+        preset = Path(base).stem
+        print(f"the rest: agentcli preset show {preset}", file=sys.stderr)
 
 
 def copy(call: Call) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,3 +116,11 @@ def test_a_file_that_cannot_be_used_is_named_in_one_line(command: str, text: str
         assert agentcli(*rollout()).code == 0
         words = ("assign-credit", "x", "--method", "broken.py:grow", "-q")
     refused(agentcli(*words), 2, names)
+
+
+def test_a_file_can_import_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", [*sys.path])
+    Path("below").mkdir()
+    Path("my_growth.py").rename("below/neighbour_of_it.py")
+    Path("below/mine.py").write_text("from neighbour_of_it import grow\n", encoding="utf-8")
+    assert agentcli(*rollout(method="below/mine.py:grow")).code == 0
