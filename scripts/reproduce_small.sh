@@ -50,7 +50,7 @@ rewardflow-all-noprune  credit.method=rewardflow credit.group=all credit.pruning
 rewardflow-all-mean     credit.method=rewardflow credit.group=all credit.distance=mean
 rewardflow-all-observation credit.method=rewardflow credit.group=all credit.state=observation
 spark-rewardflow-all    rollout.method=spark credit.method=rewardflow credit.group=all
-rewardflow-release      -credit.penalty credit.penalty=inside credit.method=rewardflow credit.form=release credit.normalise=mean credit.success_reward=10 credit.loop_steps=20
+rewardflow-release      credit.penalty=inside credit.method=rewardflow credit.form=release credit.normalise=mean credit.success_reward=10 credit.loop_steps=20
 rewardflow-noprune      credit.method=rewardflow credit.pruning=false
 rewardflow-observation  credit.method=rewardflow credit.state=observation
 rewardflow-exact        credit.method=rewardflow credit.state=exact
