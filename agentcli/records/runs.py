@@ -24,7 +24,7 @@ from agentcli.records.regular import is_there
 from agentcli.records.types import Manifest, StageRecord
 from agentcli.requirements import PACKAGE, requirements
 
-BYSTANDERS = ("docs", "notebooks", "plots", "test", "trackers")
+BYSTANDERS = ("docs", "notebooks", "plots", "pytest", "test", "trackers")
 """Extras that no result depends on."""
 
 
