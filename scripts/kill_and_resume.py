@@ -38,6 +38,7 @@ SMALL = (
 )
 VOLATILE = (
     "seconds",
+    "outputs",
     "started",
     "finished",
     "command",
