@@ -33,6 +33,8 @@ def agentcli(*words: str) -> Answer:
     stdout, stderr = io.StringIO(), io.StringIO()
     with (
         patch.object(sys, "argv", ["agentcli", *words]),
+        # The folder of one's own FILE.py is added to the path; the next command has a new one.
+        patch.object(sys, "path", list(sys.path)),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
         warnings.catch_warnings(),
