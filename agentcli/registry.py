@@ -6,6 +6,7 @@ the registry's entry-point group; a built-in name wins over an installed one. A 
 is imported only when it is requested, so that listing names is cheap.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
@@ -13,10 +14,24 @@ from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from operator import attrgetter
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 from typing import Any, get_type_hints
 
 from agentcli.errors import UsageError
+
+OWN_FILES: dict[str, str] = {}
+"""The Python files that plug-ins were taken from, as a setting names each."""
+
+
+def own_line(error: BaseException) -> str | None:
+    """The last line, as FILE:LINE, that an error passed in one of OWN_FILES."""
+    passed = None
+    for frame, number in walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if file in OWN_FILES:
+            passed = f"{OWN_FILES[file]}:{number}"
+    return passed
 
 
 class Registry:
@@ -151,6 +166,7 @@ class Registry:
         folder = str(Path(name).resolve().parent)
         if folder not in sys.path:
             sys.path.append(folder)
+        OWN_FILES[os.path.abspath(name)] = name
         try:
             spec.loader.exec_module(module)
         except SyntaxError as error:

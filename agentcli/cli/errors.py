@@ -15,6 +15,7 @@ import typer
 from agentcli.errors import AgentCliError
 from agentcli.records.processes import rank
 from agentcli.records.shortage import lacks_memory, shortage
+from agentcli.registry import own_line
 
 FAILED, MISSING, INTERRUPTED = 1, 4, 130
 LONGEST = 1000
@@ -43,6 +44,10 @@ def one_line_errors(how_to_go_on: Callable[[], str]) -> Iterator[None]:
         # If a module of agentcli is missing, that is a bug, not something to install.
         if name.partition(".")[0] == "agentcli":
             raise _end(_unexpected(error), FAILED) from error
+        line = own_line(error)
+        if line is not None:
+            problem = f"{line}: {error}; install it, or correct the import"
+            raise _end(problem, MISSING) from error
         from agentcli.requirements import remedy_for
 
         remedy = remedy_for(name)
@@ -75,6 +80,9 @@ def _refused_by_system(error: OSError, how_to_go_on: Callable[[], str]) -> str:
 
 
 def _unexpected(error: Exception) -> str:
+    line = own_line(error)
+    if line is not None:
+        return f"{line}: {type(error).__name__}: {error}"
     return f"{type(error).__name__}: {error} (unexpected; AGENTCLI_DEBUG=1 shows where)"
 
 

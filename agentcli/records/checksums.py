@@ -67,6 +67,16 @@ def recorded(path: Path) -> Recorded | None:
     return None
 
 
+def lost_its_end(path: Path) -> bool:
+    """Whether a file has fewer pieces than its stage wrote."""
+    entry = recorded(path)
+    if entry is None:
+        return False
+    with open_regular(path) as file:
+        there = sum(1 for _ in pieces(path, file))
+    return there * DIGITS < len(entry.checksums)
+
+
 def checked_pieces(path: Path, file: IO[bytes]) -> Iterator[bytes]:
     """The pieces of the file opened from `path`.
 

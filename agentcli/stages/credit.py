@@ -15,6 +15,7 @@ from agentcli.credit.statistics import CreditStatistics, graph_sizes
 from agentcli.errors import DataError, UsageError
 from agentcli.exploration.roots import RootedRollout
 from agentcli.exploration.settings import methods_with
+from agentcli.records.checksums import lost_its_end
 from agentcli.records.files import read_numbered, read_records
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, credit_name
@@ -84,7 +85,8 @@ def perform(plan: CreditPlan, session: Session) -> StageRecord:
     """
     trees = plan.trees
     progress = session.progress
-    if session.done and all(is_there(path) for path in plan.outputs):
+    is_written = all(map(is_there, plan.outputs))
+    if session.done and is_written and not lost_its_end(plan.run.credit(plan.method)):
         return session.nothing_owed(session.done)
     statistics = CreditStatistics(getattr(plan.switches, "outcome", "success"))
     progress.start(Standing(f"credit {plan.method}", None))

@@ -228,3 +228,29 @@ def test_the_method_of_the_guide_has_a_switch_and_explains_itself(run: Path) -> 
 
 def test_a_method_that_is_named_as_its_file_is_not_named_again(run: Path) -> None:
     assert " is named " not in agentcli("assign-credit", str(run), "--method", "grpo", "--overwrite").stderr
+
+
+OWN = """import msgspec
+from agentcli.records.types import Credit, Tree
+
+class Switches(msgspec.Struct):
+    pass
+
+def assign(tree: Tree, settings: Switches) -> Credit:
+    return helped(tree)
+
+def helped(tree):
+    return sorted([tree.nowhere])
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        (OWN, 1, "own.py:11: AttributeError: 'Tree' object has no attribute 'nowhere'"),
+        ("import shapes_of_mine", 4, "own.py:1: No module named 'shapes_of_mine'; install it, or correct the import"),
+    ],
+)
+def test_an_error_in_ones_own_file_names_its_line(run: Path, text: str, code: int, message: str) -> None:
+    Path("own.py").write_text(text, encoding="utf-8")
+    refused(agentcli("assign-credit", str(run), "--method", "own.py:assign", "-q"), code=code, names=message)

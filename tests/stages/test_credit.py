@@ -57,6 +57,16 @@ def test_credit_that_is_there_is_not_owed_and_credit_that_is_missing_is(run: Pat
     refused(lambda: assign(run, resume=True), names="trees.jsonl")
 
 
+@pytest.mark.parametrize("kept", [0, 2])
+def test_credit_that_lost_its_end_is_owed(run: Path, kept: int) -> None:
+    assign(run)
+    file = run / "credit/grpo.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(b"".join(whole.splitlines(keepends=True)[:kept]))
+    assign(run, resume=True)
+    assert file.read_bytes() == whole
+
+
 def test_a_file_without_trees_gets_no_credit(run: Path) -> None:
     (run / "trees.jsonl").write_bytes(b"")
     refused(lambda: assign(run), 3, names="trees.jsonl", remedy="agentcli rollout")
