@@ -93,16 +93,11 @@ def resolve(
 
 
 def file_layer(path: Path) -> Layer:
-    """A settings file as a layer; `extends` puts a shipped preset below it.
+    """A settings file as a layer; below it the preset that it `extends`, and so on.
 
     Raises UsageError.
     """
-    place = str(path)
-    values = dict(read_yaml(path))
-    parts: list[Part] = [(place, values)]
-    if EXTENDS in values:
-        parts.insert(0, _extended(place, values.pop(EXTENDS)))
-    return Layer(place, parts)
+    return Layer(str(path), _with_base(path, ()))
 
 
 def values_of(layer: Layer) -> Values:
@@ -113,20 +108,22 @@ def values_of(layer: Layer) -> Values:
     return merged
 
 
-def _extended(place: str, base: object) -> Part:
-    """The preset that the file at `place` extends; a preset that extends none."""
-    name = str(base)
+def _with_base(path: Path, above: Sequence[Path]) -> list[Part]:
+    """The settings of a file and of what it extends, the lowest first."""
+    values = dict(read_yaml(path))
+    parts: list[Part] = [(str(path), values)]
+    if EXTENDS not in values:
+        return parts
+    base = values.pop(EXTENDS)
     if not isinstance(base, str):
-        raise UsageError(f"{place}: {EXTENDS}: takes the name of one shipped preset")
-    known = {path.stem: path for path in list_presets()}
-    if name not in known:
-        problem = f"no preset {name!r}; {nearest(name, known)}"
-        raise UsageError(f"{place}: {EXTENDS}: {problem}")
-    values = read_yaml(known[name])
-    if EXTENDS in values:
-        problem = f"{name} extends {values[EXTENDS]}; extend that one"
-        raise UsageError(f"{place}: {EXTENDS}: {problem}")
-    return str(known[name]), values
+        raise UsageError(f"{path}: {EXTENDS}: takes the name of one shipped preset")
+    known = {preset.stem: preset for preset in list_presets()}
+    if base not in known:
+        problem = f"no preset {base!r}; {nearest(base, known)}"
+        raise UsageError(f"{path}: {EXTENDS}: {problem}")
+    if known[base] in (*above, path):
+        raise UsageError(f"{path}: {EXTENDS}: {base} extends this preset in turn")
+    return [*_with_base(known[base], [*above, path]), *parts]
 
 
 def presets_folder() -> Path:

@@ -332,11 +332,21 @@ def test_only_a_shipped_preset_can_be_extended(tmp_path: Path, base: str, names:
     refused(lambda: only(files=[file]), names=names, remedy="extends")
 
 
-def test_a_preset_that_extends_another_is_not_extended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, base in (("one", "two"), ("two", "three"), ("three", "one")):
+def test_what_a_preset_extends_may_extend_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "one.yaml", "extends: two\nrollout: {leaves: 3}\n")
+    write(tmp_path / "two.yaml", "extends: three\nrollout: {leaves: 5, tasks_per_step: 6}\n")
+    write(tmp_path / "three.yaml", "rollout: {leaves: 7, tasks_per_step: 8, concurrency: 9}\n")
+    monkeypatch.setattr("agentcli.stages.layers.presets_folder", lambda: tmp_path)
+    rollout = resolve("one", [], {}, [], {}).rollout
+    assert (rollout.leaves, rollout.tasks_per_step, rollout.concurrency) == (3, 6, 9)
+
+
+def test_no_preset_extends_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, base in (("one", "two"), ("two", "three"), ("three", "one"), ("four", "four")):
         write(tmp_path / f"{name}.yaml", f"extends: {base}\n")
     monkeypatch.setattr("agentcli.stages.layers.presets_folder", lambda: tmp_path)
-    refused(lambda: resolve("one", [], {}, [], {}), names="two extends three", remedy="extend that one")
+    refused(lambda: resolve("one", [], {}, [], {}), names="three.yaml: extends: one extends this preset in turn")
+    refused(lambda: resolve("four", [], {}, [], {}), names="four.yaml: extends: four extends this preset in turn")
 
 
 def test_every_shipped_preset_resolves_and_changes_something() -> None:

@@ -115,7 +115,7 @@ def test_it_resolves_and_its_methods_take_its_switches(name: str) -> None:
     make_exploration(settings.rollout.method)
     method, _, switches = make_credit(settings.credit)
     given = yaml.safe_load(find_preset(name).read_text(encoding="utf-8")).get("credit", {"method": method})
-    assert given.pop("method") == method
+    assert given.pop("method", method) == method
     assert {key: getattr(switches, key) for key in given} == given
     settings.rollout.check()
     assert settings.sft.max_length >= settings.policy.max_tokens
