@@ -57,6 +57,8 @@ stamp=$venv/.agentcli-installed
 
 printf 'installing agentcli[%s] into %s (minutes the first time)\n' "$extras" "$venv" >&2
 [[ -x $venv/bin/python ]] || "$python" -m venv "$venv"
+# The planner's build types `python`, which a plain Debian has not.
+PATH=$(cd "$venv/bin" && pwd):$PATH
 pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input install --quiet --constraint "$root/constraints.txt")
 torch=(torch) index=$(torch_index)
 if [[ -n $index ]] && answers "${index%/}/torch/"; then

@@ -16,6 +16,15 @@ world members        Public members of the protocols World and Engine: what a wo
                      write.
 knob places          Files that name `criterion`, the setting of carl: what its author
                      had to open.
+files                Also those that one file alone imports, and those under 60 lines.
+science %            Share of the lines in exploration/, credit/ but for what compares,
+                     explains and exports.
+import, refusal %    Share of the lines in imports; in a `raise`, an `if` that only
+                     raises, or a function that checks or refuses.
+circles              Groups of files that import each other, imports inside functions
+                     counted; and the files of the largest.
+longest method       Lines of the longest file of a credit method, but for dpepo's.
+presets alike        Presets of which nine tenths of the lines are another's.
 hops                 Functions of the package on the way from cli's `main` to the
                      engine's `step`, in a real rollout of one step. Counted on the call
                      stacks of both processes, through the tasks that started one
@@ -24,6 +33,7 @@ hops                 Functions of the package on the way from cli's `main` to th
 
 import argparse
 import ast
+import difflib
 import io
 import json
 import os
@@ -33,11 +43,18 @@ import sys
 import tempfile
 import tokenize
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import networkx
+
 ROOT = Path(__file__).resolve().parents[1]
+NOT_SCIENCE = ("compare", "explain", "equations", "export", "statistics", "terms")
+CHECKING = ("check", "refuse", "require", "validate")
+SHORT = 60
+ALIKE = 0.9
 KNOB = "criterion"
 NOT_CODE = (
     tokenize.COMMENT,
@@ -176,6 +193,121 @@ def measure_sources(root: Path) -> dict[str, Any]:
     }
 
 
+def measure_files(root: Path) -> dict[str, Any]:
+    """What the files of the package are to one another."""
+    texts, trees = {}, {}
+    for path in sorted((root / "agentcli").rglob("*.py")):
+        name = ".".join(path.relative_to(root).with_suffix("").parts)
+        name = name.removesuffix(".__init__")
+        texts[name] = path.read_text(encoding="utf-8").splitlines()
+        trees[name] = ast.parse("\n".join(texts[name]))
+    arrows = networkx.DiGraph()
+    arrows.add_nodes_from(trees)
+    for name, tree in trees.items():
+        arrows.add_edges_from((name, other) for other in imported(tree, trees))
+    groups = networkx.strongly_connected_components(arrows)
+    circles = [len(group) for group in groups if len(group) > 1]
+    lines = sum(map(len, texts.values()))
+    methods = credit_methods(root)
+    science = sum(len(text) for name, text in texts.items() if is_science(name))
+    return {
+        "files": len(texts),
+        "files with one importer": sum(count == 1 for _, count in arrows.in_degree()),
+        "files under 60 lines": sum(0 < len(text) < SHORT for text in texts.values()),
+        "science %": share(science, lines),
+        "import lines %": share(sum(map(import_lines, trees.values())), lines),
+        "refusal lines %": share(sum(map(refusal_lines, trees.values())), lines),
+        "circles": len(circles),
+        "files of the largest circle": max(circles, default=0),
+        "longest method": max(
+            len(texts[f"agentcli.credit.{name}"]) for name in methods
+        ),
+        "presets alike": presets_alike(root),
+    }
+
+
+def imported(tree: ast.Module, names: dict[str, Any]) -> set[str]:
+    """The files of the package that one imports, now or later."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if inner in names else str(node.module))
+    return found & names.keys()
+
+
+def is_science(name: str) -> bool:
+    """Whether a file grows trees or assigns credit."""
+    room, _, file = name.removeprefix("agentcli.").partition(".")
+    return room in ("exploration", "credit") and file not in NOT_SCIENCE
+
+
+def import_lines(tree: ast.Module) -> int:
+    """Lines of import statements."""
+    return covered(tree, lambda node: isinstance(node, ast.Import | ast.ImportFrom))
+
+
+def refusal_lines(tree: ast.Module) -> int:
+    """Lines that refuse something."""
+    return covered(tree, refuses)
+
+
+def covered(tree: ast.Module, wanted: Callable[[ast.AST], bool]) -> int:
+    """The number of lines that nodes of some kind take."""
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt) and wanted(node):
+            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
+def refuses(node: ast.AST) -> bool:
+    """Whether a statement only refuses."""
+    match node:
+        case ast.Raise():
+            return True
+        case ast.If(body=[ast.Raise()], orelse=[]):
+            return True
+        case ast.FunctionDef(name=name):
+            return name.lstrip("_").startswith(CHECKING)
+    return False
+
+
+def credit_methods(root: Path) -> list[str]:
+    """The files of the credit methods, but for dpepo's, whose paper has most forms."""
+    credit = root / "agentcli" / "credit"
+    names = []
+    for path in credit.glob("*.py"):
+        if "\ndef assign(" in path.read_text(encoding="utf-8"):
+            names.append(path.stem)
+    return [name for name in names if name != "dpepo"]
+
+
+def presets_alike(root: Path) -> int:
+    """How many presets nearly say what another one says."""
+    texts = []
+    for path in (root / "presets").glob("*.yaml"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        bare = [line.partition("#")[0].strip() for line in lines]
+        texts.append([line for line in bare if line])
+    return sum(any(alike(one, other) for other in texts) for one in texts)
+
+
+def alike(one: list[str], other: list[str]) -> bool:
+    """Whether two presets have nine tenths of their lines in common."""
+    if one is other:
+        return False
+    return difflib.SequenceMatcher(None, one, other).ratio() >= ALIKE
+
+
+def share(part: int, whole: int) -> float:
+    """In percent."""
+    return round(100 * part / whole, 1)
+
+
 def without_underscores(classes: Counter[str]) -> Counter[str]:
     """The same counts, with _Task and Task as one name."""
     public: Counter[str] = Counter()
@@ -271,6 +403,7 @@ def main(arguments: list[str]) -> None:
     figures = {}
     for root in options.tree or [ROOT]:
         measured = measure_sources(root.resolve())
+        measured |= measure_files(root.resolve())
         hops = None if options.no_run else measure_hops(root.resolve())
         measured["hops"] = None if hops is None else len(hops)
         measured["hops by name"] = hops
