@@ -7,6 +7,8 @@ what a run holds (agentcli/api.py). They are imported when they are first asked 
 import os
 from typing import TYPE_CHECKING, Any
 
+from agentcli.version import __version__
+
 if TYPE_CHECKING:
     from agentcli.api import (
         assign,
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
         trajectories,
     )
 
-__version__ = "0.1.0"
 SENDS_NOTHING = {
     "GRADIO_ANALYTICS_ENABLED": "False",
     "HF_HUB_DISABLE_TELEMETRY": "1",

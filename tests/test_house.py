@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "agentcli").rglob("*.py"))
 
 FLOORS = (
-    {"errors", "registry", "requirements"},
+    {"errors", "registry", "requirements", "version"},
     {"records"},
     {"environments", "policies", "prompts"},
     {"exploration", "credit", "training", "evaluation", "reports"},
@@ -26,6 +26,7 @@ FLOORS = (
 )
 """Rooms from the ground up. A room may import from every floor below its own; `agentcli/__init__.py` is the ground itself."""
 SIDEWAYS = {
+    ("", "version"): "the package says its own version",
     ("", "api"): "the package offers its library by name, imported when asked for",
     ("registry", "errors"): "the registry refuses an unknown name",
     ("prompts", "environments"): "a prompt is made from what an environment showed",
@@ -115,7 +116,7 @@ def may_import(importer: str, imported: str) -> bool:
         return True
     if importer == "":
         return False
-    if importer in ONLY_RECORDS and imported not in ("records", "errors", "registry", "requirements"):
+    if importer in ONLY_RECORDS and imported not in ("records", "errors", "registry", "requirements", "version"):
         return False
     height = {name: level for level, names in enumerate(FLOORS) for name in names}
     return height[imported] < height[importer]

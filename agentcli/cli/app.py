@@ -14,7 +14,6 @@ from typing import Annotated
 
 import typer
 
-from agentcli import __version__
 from agentcli.cli import (
     assign_credit,
     compare,
@@ -44,6 +43,7 @@ from agentcli.cli.command import Command
 from agentcli.cli.completion import ASKED
 from agentcli.cli.errors import FAILED, INTERRUPTED, say
 from agentcli.errors import UsageError
+from agentcli.version import __version__
 
 COMMANDS = (
     demos.COMMAND,

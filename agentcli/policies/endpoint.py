@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from agentcli import __version__
 from agentcli.errors import PolicyError, UsageError
 from agentcli.records.faults import UNREADABLE
 from agentcli.records.files import derive_seed
@@ -32,6 +31,7 @@ from agentcli.records.http import (
     NotReachedError,
 )
 from agentcli.records.settings import EndpointSettings
+from agentcli.version import __version__
 
 MAY_PASS = frozenset({408, 409, 429})
 """Statuses worth retrying, besides 5xx. OpenAI's own client retries the same ones."""

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from agentcli import __version__
 from agentcli.errors import DataError, UsageError
 from agentcli.records.checksums import MANIFEST, checksums
 from agentcli.records.files import read_json, sha256_file, write_json
@@ -23,6 +22,7 @@ from agentcli.records.older import renamed
 from agentcli.records.regular import is_there
 from agentcli.records.types import Manifest, StageRecord
 from agentcli.requirements import PACKAGE, requirements
+from agentcli.version import __version__
 
 BYSTANDERS = ("docs", "notebooks", "plots", "pytest", "test", "trackers")
 """Extras that no result depends on."""

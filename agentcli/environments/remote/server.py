@@ -20,7 +20,6 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketClose, WebSocketDisconnect
 
-from agentcli import __version__
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import (
     Context,
@@ -34,6 +33,7 @@ from agentcli.environments.protocol import (
 from agentcli.environments.remote import wire
 from agentcli.environments.remote.session import TaskIndex, WorldSession
 from agentcli.errors import AgentCliError
+from agentcli.version import __version__
 
 MOST_REQUEST_BYTES = 2**20
 """The longest message of a client."""

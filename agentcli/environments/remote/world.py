@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from agentcli import __version__
 from agentcli.environments.protocol import Advice, Card, Context, Engine, World
 from agentcli.environments.remote import wire
 from agentcli.environments.remote.client import (
@@ -23,6 +22,7 @@ from agentcli.environments.remote.openenv import OpenEnvWorld
 from agentcli.errors import MissingError, UsageError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
+from agentcli.version import __version__
 
 
 def open_world(settings: EnvironmentSettings) -> World:
