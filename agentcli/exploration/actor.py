@@ -12,13 +12,17 @@ import time
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agentcli.environments.protocol import Context, World
 from agentcli.errors import EngineError, PolicyError, PromptTooLongError, UsageError
-from agentcli.exploration.answer_judge import judge_answer
+from agentcli.exploration.answer_judge import (
+    SETTING,
+    exam_at,
+    judge_answer,
+)
 from agentcli.exploration.distinct import Draws
-from agentcli.exploration.errored import errored_leaf
 from agentcli.exploration.keeping import Steps
 from agentcli.exploration.nodes import (
     UNSAID,
@@ -26,20 +30,20 @@ from agentcli.exploration.nodes import (
     Node,
     Response,
     as_step,
+    errored_leaf,
     outcome_of,
     reached,
     shown_in,
     spelled,
 )
-from agentcli.exploration.parser import read_by_parser
 from agentcli.policies.protocol import Policy, Reply, Request, reply_within
-from agentcli.prompts.protocol import Dialect, Message, Moment
+from agentcli.prompts.protocol import Answer, Dialect, Message, Moment
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.files import derive_seed
 from agentcli.records.pictures import pictures_of
 from agentcli.records.settings import PolicySettings, Settings
 from agentcli.records.siblings import joined
-from agentcli.records.types import Ledger, StopReason, Task, Tree
+from agentcli.records.types import Ledger, Outcome, Step, StopReason, Task, Tree
 
 if TYPE_CHECKING:
     from agentcli.environments.engines.pool import EnginePool, State
@@ -52,6 +56,20 @@ UNASKED = Reply(text="", stop=StopReason.OVERLONG, mask="the prompt is too long"
 
 Its mask keeps it out of training, because the policy said nothing.
 """
+
+PARSER = """\
+An agent was asked:
+
+{prompt}
+
+It answered:
+
+{response}
+
+The answer is not in the form that it was asked for. Write it again in that form, with \
+the same thought and the same decision, and nothing else. If it decided nothing, write: \
+none"""
+"""What the parser is asked."""
 
 
 class Actor:
@@ -173,9 +191,7 @@ class Actor:
         if not answer.problem or self.settings.rollout.parser is None:
             return Response(request.message, reply, answer)
         number = index * (self.settings.rollout.distinct + 1) + attempt
-        parsed = await read_by_parser(
-            self, node, number, request.message.text, reply.text
-        )
+        parsed = await self._parsed(node, number, request.message.text, reply.text)
         return Response(
             request.message, reply, parsed or answer, parsed=parsed is not None
         )
@@ -206,7 +222,7 @@ class Actor:
         self._steps.keep(after.lineage, step)
         end = replace(after, step=step)
         if self.settings.rollout.answer_judge is not None:
-            await judge_answer(self, end)
+            await self._judge(end, step)
         return end
 
     async def ask(
@@ -317,6 +333,36 @@ class Actor:
         lineage, step = errored_leaf(self._nowhere(), self._steps.next_root(), why)
         self._steps.keep(lineage, step)
         return self.tree(rollout.method)
+
+    async def _parsed(
+        self, node: Node, number: int, prompt: str, response: str
+    ) -> Answer | None:
+        """The content of an unreadable response, as the parser rewrites it.
+
+        A parser is a model that is asked about every response that the dialect cannot
+        read; its reply is read by the same rules. In Rare-tool section 3.1 a small
+        model extracts the letter of every answer. None if the reply has no content.
+        """
+        message = Message((PARSER.format(prompt=prompt, response=response),))
+        reply = await self.ask("parser", node, message, number)
+        # If the parser fails, `ask` has already arranged for an errored leaf.
+        if isinstance(reply, str):
+            return None
+        answer = self.dialect.read(reply.text, node.moment)
+        return None if answer.problem else answer
+
+    async def _judge(self, end: Node, step: Step) -> None:
+        """Puts the answer judge's verdict in the place of an answer's outcome."""
+        exam = exam_at(self.world, self.task, step)
+        if exam is None:
+            return
+        judged = await judge_answer(partial(self.ask, SETTING, end), exam)
+        if isinstance(judged, str):
+            self.fail(end, judged)
+        elif judged is not None:
+            is_right = judged.judgement == "Correct"
+            step.outcome = Outcome.SUCCESS if is_right else Outcome.FAILURE
+            self.note(end, judgement=judged.judgement)
 
     def _nowhere(self) -> Context:
         """A context without an observation."""

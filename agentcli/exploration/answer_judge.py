@@ -10,20 +10,21 @@ to policies. Its tokens are charged like those of every further model. If it fai
 its reply cannot be read, the leaf is errored and does not count as a wrong answer.
 """
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Awaitable, Callable
+from typing import Literal
 
 import msgspec
 
 from agentcli.environments.exam import Exam, Examining
-from agentcli.exploration.nodes import Node
+from agentcli.environments.protocol import World
+from agentcli.policies.protocol import Reply
 from agentcli.prompts.protocol import Message
 from agentcli.prompts.tags import one_line, unfenced
 from agentcli.records.faults import UNREADABLE, fault_in
-from agentcli.records.types import Outcome
+from agentcli.records.types import Outcome, Step, Task
 
-if TYPE_CHECKING:
-    from agentcli.exploration.actor import Actor
-
+Ask = Callable[[Message, int], Awaitable[Reply | str]]
+"""Asks the judge; the number of the question makes the seed (Actor.ask)."""
 SETTING = "answer_judge"
 ATTEMPTS = 3
 """How often the judge is asked before an unreadable verdict is an error."""
@@ -60,40 +61,28 @@ class Judgement(msgspec.Struct, forbid_unknown_fields=True):
     judgement: Literal["Correct", "Incorrect"]
 
 
-async def judge_answer(actor: "Actor", node: Node) -> None:
-    """Has the answer that led to `node` judged, and sets the step's outcome.
+def exam_at(world: World, task: Task, step: Step) -> Exam | None:
+    """What the judge is asked about a step; None if the step is not an answer."""
+    if step.action is None or step.outcome not in ENDS:
+        return None
+    return world.exam(task, step.action) if isinstance(world, Examining) else None
 
-    Does nothing if the step is not an answer.
+
+async def judge_answer(ask: Ask, exam: Exam) -> Judgement | str | None:
+    """The judgement of an answer, or why there is none.
+
+    None if the judge itself failed: `ask` has then arranged for an errored leaf.
     """
-    step = node.step
-    if step is None or step.action is None:
-        return
-    if step.outcome not in ENDS or not isinstance(actor.world, Examining):
-        return
-    exam = actor.world.exam(actor.task, step.action)
-    if exam is None:
-        return
-    verdict = await _verdict(actor, node, exam)
-    if verdict is None:
-        return
-    step.outcome = Outcome.SUCCESS if verdict == "Correct" else Outcome.FAILURE
-    actor.note(node, judgement=verdict)
-
-
-async def _verdict(actor: "Actor", node: Node, exam: Exam) -> str | None:
-    """Correct or Incorrect; None if the leaf is errored instead."""
     problem = ""
     for attempt in range(ATTEMPTS):
-        message = exam_message(exam, problem)
-        reply = await actor.ask(SETTING, node, message, attempt)
+        reply = await ask(exam_message(exam, problem), attempt)
         if isinstance(reply, str):
             return None
         judgement = read_judgement(reply.text)
         if isinstance(judgement, Judgement):
-            return judgement.judgement
+            return judgement
         problem = judgement
-    actor.fail(node, f"rollout.{SETTING}: {problem} ({ATTEMPTS} attempts)")
-    return None
+    return f"rollout.{SETTING}: {problem} ({ATTEMPTS} attempts)"
 
 
 def exam_message(exam: Exam, problem: str = "") -> Message:

@@ -17,11 +17,14 @@ from agentcli.policies.protocol import Reply
 from agentcli.prompts.protocol import UNREADABLE, Answer, Message, Moment
 from agentcli.records.siblings import joined
 from agentcli.records.types import (
+    Ledger,
     Move,
     Outcome,
     Pictures,
     Step,
     StopReason,
+    Task,
+    Tree,
     Validity,
 )
 
@@ -279,3 +282,25 @@ def _validity(moves: list[Move]) -> Validity:
     if moves and all(move.validity is Validity.INADMISSIBLE for move in moves):
         return Validity.INADMISSIBLE
     return Validity.VALID
+
+
+def errored_tree(task: Task, method: str, seed: int, why: str) -> Tree:
+    """A tree with a single errored leaf, which --resume plays again."""
+    nowhere = Context(task=task, instruction="", observations=("",))
+    _, step = errored_leaf(nowhere, 0, why)
+    return Tree(
+        task=task,
+        instruction="",
+        method=method,
+        seed=seed,
+        steps=[step],
+        ledger=Ledger(leaves=1),
+    )
+
+
+def errored_leaf(context: Context, index: int, why: str) -> tuple[Lineage, Step]:
+    """The errored leaf of a trajectory that never began, with its lineage."""
+    node = Node((), (), Moment(copies=(context,)))
+    after = reached(node, index, {}, {})
+    response = Response(UNSAID, Reply(text=""), error=why)
+    return after.lineage, as_step(node, response, after, {}, Outcome.ERRORED)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
-from agentcli.exploration.errored import errored_tree
+from agentcli.exploration.nodes import errored_tree
 from agentcli.policies.registry import LOADING
 from agentcli.records.settings import Settings
 from agentcli.records.tree_seconds import TreeSeconds

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from agentcli.errors import AgentCliError
-from agentcli.exploration.errored import errored_tree
+from agentcli.exploration.nodes import errored_tree
 from agentcli.records.runs import RunDirectory
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import Outcome

@@ -1,34 +1,18 @@
 """One shopping trip at a time: searches and clicks until something is bought."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from agentcli.environments.protocol import Observation, Start
 from agentcli.environments.webshop import pages
 from agentcli.environments.webshop.catalogue import Catalogue
+from agentcli.environments.webshop.expert import plan
 from agentcli.environments.webshop.goals import ShopGoal
-from agentcli.environments.webshop.pages import PER_PAGE
+from agentcli.environments.webshop.pages import PER_PAGE, Visit
 from agentcli.environments.webshop.products import Product
 from agentcli.environments.webshop.reward import reward_of
 from agentcli.records.calls import read_call
 from agentcli.records.types import Task
-
-
-class Visit(NamedTuple):
-    """All that a state is, and how the action that led there was taken."""
-
-    page: Literal["search", "results", "item", "sub", "done"] = "search"
-    keywords: str = ""
-    number: int = 0
-    """Page of the results, from 1."""
-    item: int = -1
-    """Place of the product that is looked at."""
-    chosen: tuple[tuple[str, str], ...] = ()
-    """Clicked options, by name."""
-    sub: str = ""
-    accepted: bool = True
-    looked: bool = False
-
 
 START = Visit()
 
@@ -78,8 +62,6 @@ class WebshopEngine:
 
     def plan(self) -> list[str]:
         """Actions that end with reward 1. Raises EngineError when there are none."""
-        from agentcli.environments.webshop.expert import plan
-
         return plan(self._catalogue, self.goal, self.visit)
 
     def product(self) -> Product:

@@ -2,10 +2,10 @@
 
 from agentcli.environments.webshop import pages
 from agentcli.environments.webshop.catalogue import LONGEST_QUERY, Catalogue
-from agentcli.environments.webshop.engine import Visit
 from agentcli.environments.webshop.goals import ShopGoal
-from agentcli.environments.webshop.products import Product
-from agentcli.environments.webshop.reward import color_of, matches, reward_of
+from agentcli.environments.webshop.pages import Visit
+from agentcli.environments.webshop.products import Product, color_of
+from agentcli.environments.webshop.reward import matches, reward_of
 from agentcli.errors import EngineError
 
 

@@ -11,8 +11,7 @@ import random
 
 import msgspec
 
-from agentcli.environments.webshop.products import Product
-from agentcli.environments.webshop.reward import COLORS, color_of
+from agentcli.environments.webshop.products import COLORS, Product, color_of
 from agentcli.records.files import derive_seed
 
 PRICE_STEPS = tuple(10.0 * step for step in range(1, 100))

@@ -6,6 +6,7 @@ WebShop repeats on every page, is left out: it is the task.
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from agentcli.environments.webshop.products import Product
 
@@ -14,6 +15,22 @@ BACK, PREVIOUS, NEXT, BUY = "back to search", "< prev", "next >", "buy now"
 SUB_PAGES = ("description", "features", "reviews")
 SEARCH_HINT = "search[<your query>]"
 """Stands in the list of actions for a search, whose words are free."""
+
+
+class Visit(NamedTuple):
+    """All that a state is, and how the action that led there was taken."""
+
+    page: Literal["search", "results", "item", "sub", "done"] = "search"
+    keywords: str = ""
+    number: int = 0
+    """Page of the results, from 1."""
+    item: int = -1
+    """Place of the product that is looked at."""
+    chosen: tuple[tuple[str, str], ...] = ()
+    """Clicked options, by name."""
+    sub: str = ""
+    accepted: bool = True
+    looked: bool = False
 
 
 def click(text: str) -> str:

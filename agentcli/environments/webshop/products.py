@@ -21,6 +21,20 @@ NO_PRICE = 100.0
 NO_ATTRIBUTES = ("DUMMY_ATTR",)
 """Attributes of a product that the file of attributes lacks."""
 
+_COLORS = """
+alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze
+brown burgundy camel camo caramel champagne charcoal cheetah chestnut chocolate
+christmas coffee cognac copper coral cranberry cream crystal dark denim eggplant
+elephant espresso fuchsia gold granite grape graphite grass gray green grey heather
+indigo ivory ivy khaki lavender lemon leopard light lilac lime magenta maroon mauve
+merlot midnight mint mocha multicolor mushroom mustard natural navy nude olive orange
+peach pewter pink plum purple rainbow red rose royal rust sand sapphire seashell silver
+skull slate steel stone stonewash sunflower tan taupe teal tiger turquoise violet walnut
+wheat white wine yellow
+"""
+COLORS = tuple(_COLORS.split())
+"""WebShop's colors, in the order in which they are looked for."""
+
 
 class RawOption(msgspec.Struct):
     """One value of an option as the files have it; its picture is not read."""
@@ -177,3 +191,11 @@ def _prices(pricing: str | None, place: str) -> tuple[float, ...]:
                 "`$.pricing`"
             ) from None
     return tuple(prices[:2]) or (NO_PRICE,)
+
+
+def color_of(option: str) -> str:
+    """The first known color in an option; without one the option as it is."""
+    for color in COLORS:
+        if color in option:
+            return color
+    return option

@@ -12,29 +12,12 @@ list of function words.
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from agentcli.environments.webshop.products import Product
-
-if TYPE_CHECKING:
-    from agentcli.environments.webshop.goals import ShopGoal
+from agentcli.environments.webshop.goals import ShopGoal
+from agentcli.environments.webshop.products import Product, color_of
 
 MATCH = 85
 """The rounded ratio that a match exceeds."""
-
-_COLORS = """
-alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze
-brown burgundy camel camo caramel champagne charcoal cheetah chestnut chocolate
-christmas coffee cognac copper coral cranberry cream crystal dark denim eggplant
-elephant espresso fuchsia gold granite grape graphite grass gray green grey heather
-indigo ivory ivy khaki lavender lemon leopard light lilac lime magenta maroon mauve
-merlot midnight mint mocha multicolor mushroom mustard natural navy nude olive orange
-peach pewter pink plum purple rainbow red rose royal rust sand sapphire seashell silver
-skull slate steel stone stonewash sunflower tan taupe teal tiger turquoise violet walnut
-wheat white wine yellow
-"""
-COLORS = tuple(_COLORS.split())
-"""WebShop's colors, in the order in which they are looked for."""
 
 _FUNCTION_WORDS = """
 a an and are as at by for from in into is it its of on or our that the their this to
@@ -44,15 +27,7 @@ FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 _WORD = re.compile(r"[^\W_]+")
 
 
-def color_of(option: str) -> str:
-    """The first known color in an option; without one the option as it is."""
-    for color in COLORS:
-        if color in option:
-            return color
-    return option
-
-
-def reward_of(goal: "ShopGoal", bought: Product, chosen: Iterable[str]) -> float:
+def reward_of(goal: ShopGoal, bought: Product, chosen: Iterable[str]) -> float:
     """What buying a product with the chosen values of its options is worth, 0 to 1."""
     hits = attribute_hits(goal.attributes, bought)
     hits += option_hits(goal.options, chosen)

@@ -8,8 +8,8 @@ import pytest
 from agentcli.environments.webshop.generator import generated
 from agentcli.environments.webshop.goals import ShopGoal, goal_of, goals_of
 from agentcli.environments.webshop.options import WebshopOptions
-from agentcli.environments.webshop.products import HumanInstruction, Product
-from agentcli.environments.webshop.reward import COLORS, matches, reward_of, type_reward
+from agentcli.environments.webshop.products import COLORS, HumanInstruction, Product
+from agentcli.environments.webshop.reward import matches, reward_of, type_reward
 
 PRODUCTS = list(generated(WebshopOptions(products=400)))
 
