@@ -17,6 +17,7 @@ from agentcli.policies.protocol import Reply
 from agentcli.prompts.protocol import UNREADABLE, Answer, Message, Moment
 from agentcli.records.siblings import joined
 from agentcli.records.types import (
+    PARSED,
     Ledger,
     Move,
     Outcome,
@@ -232,7 +233,7 @@ def as_step(
         error=response.error,
         mask=reply.mask,
         moves=moves if numbered else [],
-        notes={"parsed": 1.0} if response.parsed else {},
+        notes={PARSED: 1.0} if response.parsed else {},
     )
 
 

@@ -6,8 +6,11 @@ the model: strings that the tokenizer would read as control tokens are broken up
 """
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
+
+from agentcli.errors import UsageError
 
 
 def messages(
@@ -29,8 +32,20 @@ def prompt_ids(tokenizer: Any, text: str) -> list[int]:
         add_generation_prompt=True,
         tokenize=True,
         return_dict=False,
+        **template_kwargs(tokenizer),
     )
     return ids
+
+
+def rendered(tokenizer: Any, prompt: str, response: str | None = None) -> str:
+    """A conversation as text; without a response, up to the start of the model's turn."""
+    text: str = tokenizer.apply_chat_template(
+        messages(tokenizer, prompt, response),
+        add_generation_prompt=response is None,
+        tokenize=False,
+        **template_kwargs(tokenizer),
+    )
+    return text
 
 
 def step_ids(tokenizer: Any, prompt: str, response: str) -> list[int]:
@@ -39,6 +54,35 @@ def step_ids(tokenizer: Any, prompt: str, response: str) -> list[int]:
         messages(tokenizer, prompt, response), tokenize=True, return_dict=False
     )
     return ids
+
+
+def set_template_kwargs(
+    tokenizer: Any, model: str, given: Mapping[str, Any] | None
+) -> None:
+    """Gives the chat template these values (policy.chat_template_kwargs).
+
+    Raises UsageError for a name that the template does not mention: jinja would ignore
+    it.
+    """
+    for name in given or {}:
+        if not mentions(tokenizer, name):
+            raise UsageError(
+                f"policy.chat_template_kwargs.{name}: the chat template of {model} "
+                "does not mention it; leave it out, or name another --model"
+            )
+    tokenizer.chat_template_kwargs = dict(given or {})
+
+
+def template_kwargs(tokenizer: Any) -> dict[str, Any]:
+    """The values that were set for the chat template."""
+    values: dict[str, Any] = getattr(tokenizer, "chat_template_kwargs", {})
+    return values
+
+
+def mentions(tokenizer: Any, name: str) -> bool:
+    """Whether the source of the chat template mentions a variable."""
+    source = str(tokenizer.chat_template)
+    return re.search(rf"\b{re.escape(name)}\b", source) is not None
 
 
 def plain(tokenizer: Any, text: str) -> str:

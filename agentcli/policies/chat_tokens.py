@@ -1,14 +1,15 @@
 """The tokens of a chat model's prompts and responses, for any inference backend."""
 
+import re
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import takewhile
 from typing import Any
 
 import msgspec
 
 from agentcli.errors import PromptTooLongError, UsageError
-from agentcli.policies.chat import prompt_ids
+from agentcli.policies.chat import mentions, plain, prompt_ids, rendered
 from agentcli.policies.load import adapter_base
 from agentcli.policies.protocol import Reply, Request
 from agentcli.policies.sight import Eyesight
@@ -17,6 +18,10 @@ from agentcli.records.types import StopReason
 
 PROMPTS_REMEMBERED = 4096
 """Prompts whose tokens are cached: siblings and revisited states repeat a prompt."""
+THOUGHT = "<think>"
+"""The tag that the templates of reasoning models open in the prompt itself."""
+EXAMPLE = "done."
+"""An answer in whose place a template is asked what follows an answer."""
 
 
 class Prompted(msgspec.Struct, frozen=True):
@@ -36,7 +41,11 @@ class Prompted(msgspec.Struct, frozen=True):
 
 
 class ChatTokens:
-    """Turns requests into token ids, and sampled ids into replies.
+    """Turns requests into token ids, sampled ids into replies, and texts into responses.
+
+    A template may open the reasoning in the prompt (`<think>`). The model's answer then
+    lacks its opening tag, so the tag is put before the text of a reply, and left out of
+    a response that is to be learned.
 
     `configured_ends` is the eos_token_id of a generation config; without `sight`,
     messages with pictures are refused. Raises UsageError if neither the config nor the
@@ -52,6 +61,13 @@ class ChatTokens:
     ) -> None:
         self.sight = sight
         self.ends = _end_tokens(tokenizer, configured_ends)
+        self._rendered = (
+            partial(rendered, tokenizer) if sight is None else sight.rendered
+        )
+        self._plain = partial(plain, tokenizer) if sight is None else sight.plain
+        opened = re.search(rf"{THOUGHT}\s*\Z", self._rendered(EXAMPLE))
+        self.opened = opened[0] if opened else ""
+        """The end of every prompt, if it opens the reasoning."""
         self.prompt_ids = lru_cache(PROMPTS_REMEMBERED)(partial(prompt_ids, tokenizer))
         self._tokenizer = tokenizer
         self._max_prompt_tokens = max_prompt_tokens
@@ -72,6 +88,44 @@ class ChatTokens:
             prompt, request.seed, request.temperature, request.max_tokens, message
         )
 
+    def answer_ids(self, answer: str) -> list[int]:
+        """The response with this text, up to and including its end-of-turn token.
+
+        Raises UsageError for a chat template that does not end the assistant's turn.
+        """
+        text = self._plain(answer)
+        if self.opened:
+            text = text.removeprefix(THOUGHT).lstrip()
+        ids = self._tokenizer(text, add_special_tokens=False).input_ids
+        return [*ids, *self._closing]
+
+    @cached_property
+    def _closing(self) -> list[int]:
+        """What the template writes after an answer, through the end-of-turn token.
+
+        Only the text after the answer is used: a template may move or add reasoning.
+        """
+        _, _, text = self._rendered(EXAMPLE, EXAMPLE).rpartition(EXAMPLE)
+        ids = self._tokenizer(text, add_special_tokens=False).input_ids
+        closing = self.until_end(ids)
+        if not closing or closing[-1] not in self.ends:
+            raise UsageError(
+                f"{self._tokenizer.name_or_path}: its chat template does not end the "
+                "assistant's turn with the eos token; change chat_template.jinja or use "
+                "another model"
+            )
+        return closing
+
+    def mentions(self, name: str) -> bool:
+        """Whether the chat template mentions a variable."""
+        return mentions(self._tokenizer, name)
+
+    def text(self, response: Sequence[int]) -> str:
+        """The text of a response, as it is read; without the end-of-turn token."""
+        bare = response[:-1] if response[-1] in self.ends else response
+        text: str = self._tokenizer.decode(bare, skip_special_tokens=True)
+        return self.opened + text
+
     def until_end(self, tokens: Sequence[int]) -> list[int]:
         """The response up to and including its end-of-turn token."""
         for index, token in enumerate(tokens):
@@ -82,14 +136,13 @@ class ChatTokens:
     def reply(
         self, item: Prompted, response: Sequence[int], logprobs: Sequence[float]
     ) -> Reply:
-        """The reply to a request; its text does not include the end-of-turn token.
+        """The reply to a request.
 
         `logprobs` are those of softmax(logits / T), or at T = 1 for a greedy response.
         """
         ended = response[-1] in self.ends
-        bare = response[:-1] if ended else response
         return Reply(
-            text=self._tokenizer.decode(bare, skip_special_tokens=True),
+            text=self.text(response),
             token_ids=tuple(response),
             logprobs=tuple(logprobs),
             temperature=item.temperature,

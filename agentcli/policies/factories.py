@@ -28,8 +28,9 @@ def transformers(
     policy = settings.policy
     model = _named(model_dir)
     network = load_model(model, policy.adapter, policy.device, policy.dtype)
-    tokenizer = load_tokenizer(model)
-    return TransformersPolicy(network, tokenizer, policy, load_sight(model))
+    tokenizer = load_tokenizer(model, policy.chat_template_kwargs)
+    sight = load_sight(model, policy.chat_template_kwargs)
+    return TransformersPolicy(network, tokenizer, policy, sight)
 
 
 def vllm(
@@ -47,7 +48,8 @@ def vllm(
     policy = settings.policy
     model = _named(model_dir)
     ends = configured_ends(model)
-    tokens = ChatTokens(load_tokenizer(model), ends, policy.max_prompt_tokens)
+    tokenizer = load_tokenizer(model, policy.chat_template_kwargs)
+    tokens = ChatTokens(tokenizer, ends, policy.max_prompt_tokens)
     rank = settings.train.lora.rank
     return VllmPolicy(VllmEngine(model, policy, rank, settings.threads), tokens)
 

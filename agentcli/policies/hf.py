@@ -57,9 +57,10 @@ class TransformersPolicy:
         """
         device = self._model.device
         dtype = resolve_dtype(self._settings.dtype, device.type)
-        tokenizer = load_tokenizer(checkpoint)
+        values = self._settings.chat_template_kwargs
+        tokenizer = load_tokenizer(checkpoint, values)
         loaded = load_model(checkpoint, device="cpu", dtype=dtype)
-        self._take(loaded, tokenizer, load_sight(checkpoint))
+        self._take(loaded, tokenizer, load_sight(checkpoint, values))
         self._model.to(device)
 
     def _take(self, model: Any, tokenizer: Any, sight: Eyesight | None) -> None:

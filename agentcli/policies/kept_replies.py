@@ -9,6 +9,7 @@ run.
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -32,13 +33,15 @@ class KeptReplies:
         self._usable = usable
         self._inner = inner
         self._folder = folder
-        model = [
+        model: list[Any] = [
             settings.kind,
             settings.model,
             settings.adapter,
             settings.endpoint.base_url,
             settings.endpoint.logprobs,
         ]
+        if settings.chat_template_kwargs:
+            model.append(settings.chat_template_kwargs)
         self._model = msgspec.json.encode(model)
 
     async def respond(self, request: Request) -> Reply:

@@ -9,7 +9,7 @@ missing weight is an error; transformers would initialise it at random.
 import contextlib
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from agentcli.errors import (
     MissingError,
     UsageError,
 )
+from agentcli.policies.chat import prompt_ids, set_template_kwargs
 from agentcli.policies.quiet import only_errors_logged, stdout_on_stderr
 from agentcli.records.regular import is_there, open_regular, read_regular
 from agentcli.records.shortage import lacks_memory
@@ -36,12 +37,15 @@ policy.
 """
 
 
-def load_tokenizer(model: str) -> Any:
+def load_tokenizer(
+    model: str, chat_template_kwargs: Mapping[str, Any] | None = None
+) -> Any:
     """Loads the tokenizer of a directory or hub id; it pads on the left.
 
     An adapter without a tokenizer uses its base model's. Raises MissingError if there
     is nothing to load, DataError for a model directory whose tokenizer is missing or
-    damaged, UsageError if there is no chat template.
+    damaged, UsageError if there is no chat template, or if it does not mention one of
+    the `chat_template_kwargs`.
     """
     source = model
     base = adapter_base(model)
@@ -64,10 +68,9 @@ def load_tokenizer(model: str) -> Any:
             "instruction-tuned model, or put a chat_template.jinja into its directory"
         )
     _refuse_other_vocabulary(source, len(tokenizer))
+    set_template_kwargs(tokenizer, source, chat_template_kwargs)
     with loading("policy.model", source, "chat template"):
-        tokenizer.apply_chat_template(
-            [{"role": "user", "content": "hello"}], add_generation_prompt=True
-        )
+        prompt_ids(tokenizer, "hello")
     # Padding is masked or never attended to, so any token will do.
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token

@@ -179,9 +179,12 @@ class OpenAIPolicy(Waiting):
             raise
 
     def _body(self, request: Request) -> dict[str, Any]:
-        extras = dict(self._extras)
+        extras: dict[str, Any] = dict(self._extras)
         if "seed" in extras:
             extras["seed"] = request.seed % 2**31
+        if self._settings.chat_template_kwargs:
+            # Never dropped: another prompt would be another policy.
+            extras["chat_template_kwargs"] = self._settings.chat_template_kwargs
         return {
             "model": self._model,
             "messages": [{"role": "user", "content": content(request.message)}],

@@ -7,8 +7,7 @@ returns the further tensors that the model takes.
 Shape suffixes: T padded length of a batch.
 """
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from torch.nn.functional import pad
 
 from agentcli.environments.protocol import Picture
 from agentcli.errors import UsageError
-from agentcli.policies.chat import plain
+from agentcli.policies.chat import plain, set_template_kwargs, template_kwargs
 from agentcli.policies.load import adapter_base, first_line, loading, sees
 from agentcli.prompts.protocol import Message
 
@@ -26,7 +25,6 @@ ALIGNED = ("mm_token_type_ids", "token_type_ids")
 """Tensors with one number per token: 0 for text and for padding."""
 MADE_OF_TOKENS = ("input_ids", "attention_mask")
 """Tensors that the code that builds a batch makes from the tokens."""
-TEXTS_REMEMBERED = 4096
 BYTES_REMEMBERED = 2**29
 """Size of the cache of processed messages: siblings, updates and batches repeat them.
 """
@@ -51,8 +49,6 @@ class Eyesight:
 
     def __init__(self, processor: Any) -> None:
         self.processor = processor
-        self.answered_ids = lru_cache(TEXTS_REMEMBERED)(self._answered_ids)
-        """Token ids of a text and its complete answer."""
         self._readings: dict[Message, ModelInputs] = {}
         self._bytes = 0
 
@@ -88,7 +84,14 @@ class Eyesight:
         reading = self._readings.get(message)
         if reading is not None:
             return reading
-        processed = self._processed(message, add_generation_prompt=True)
+        processed = self._applied(
+            [{"role": "user", "content": self._content(message)}],
+            len(message.pictures),
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",
+        )
         tensors = dict(processed)
         for name in MADE_OF_TOKENS:
             tensors.pop(name, None)
@@ -100,25 +103,29 @@ class Eyesight:
         self._readings[message] = reading
         return reading
 
-    def _answered_ids(self, text: str, answer: str) -> list[int]:
-        content = {"type": "text", "text": self._plain(answer)}
-        turn = {"role": "assistant", "content": [content]}
-        return _ids(self._processed(Message((text,)), [turn]))
+    def rendered(self, prompt: str, response: str | None = None) -> str:
+        """A conversation without pictures as text, as in chat.py."""
+        turns = [{"role": "user", "content": self._content(Message((prompt,)))}]
+        if response is not None:
+            answer = self._content(Message((response,)))
+            turns.append({"role": "assistant", "content": answer})
+        prompts = response is None
+        text: str = self._applied(turns, 0, add_generation_prompt=prompts)
+        return text
 
-    def _processed(
-        self, message: Message, answer: Sequence[Any] = (), **options: bool
+    def _applied(
+        self, turns: Sequence[Any], pictures: int, **options: bool | str
     ) -> Any:
-        """The processor's tensors for one conversation."""
-        turns = [{"role": "user", "content": self._content(message)}, *answer]
+        """What the processor makes of a conversation with this many pictures."""
         # Processors raise various exceptions for input that they cannot take.
         try:
             return self.processor.apply_chat_template(
-                turns, tokenize=True, return_dict=True, return_tensors="pt", **options
+                turns, **options, **template_kwargs(self.processor.tokenizer)
             )
         except (ValueError, TypeError, LookupError, StopIteration) as error:
             raise UsageError(
                 f"policy.model: its {type(self.processor).__name__} cannot read a "
-                f"message with {len(message.pictures)} pictures ({first_line(error)}); "
+                f"message with {pictures} pictures ({first_line(error)}); "
                 "name another --model"
             ) from error
 
@@ -127,12 +134,12 @@ class Eyesight:
         content: list[dict[str, Any]] = []
         for part in message.parts:
             if isinstance(part, str):
-                content.append({"type": "text", "text": self._plain(part)})
+                content.append({"type": "text", "text": self.plain(part)})
             else:
                 content.append({"type": "image", "image": opened(part)})
         return content
 
-    def _plain(self, text: str) -> str:
+    def plain(self, text: str) -> str:
         """The text with control tokens broken up, including those for pictures."""
         text = plain(self.processor.tokenizer, text)
         for token in self.processor.all_special_multimodal_tokens:
@@ -140,7 +147,9 @@ class Eyesight:
         return text
 
 
-def load_sight(model: str) -> Eyesight | None:
+def load_sight(
+    model: str, chat_template_kwargs: Mapping[str, Any] | None = None
+) -> Eyesight | None:
     """Loads the processor with which a model reads messages with pictures.
 
     None for a text-only model. An adapter uses its base model's. Raises MissingError if
@@ -152,7 +161,9 @@ def load_sight(model: str) -> Eyesight | None:
     from transformers import AutoProcessor
 
     with loading("policy.model", source, "processor"):
-        return Eyesight(AutoProcessor.from_pretrained(source, padding_side="left"))
+        processor = AutoProcessor.from_pretrained(source, padding_side="left")
+    set_template_kwargs(processor.tokenizer, source, chat_template_kwargs)
+    return Eyesight(processor)
 
 
 def opened(picture: Picture) -> Any:

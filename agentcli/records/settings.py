@@ -147,6 +147,10 @@ class PolicySettings(Section, kw_only=True):
     """A longer prompt is not sent to the model; rollout.overlong says what happens to
     its trajectory.
     """
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Values for the model's chat template, e.g. enable_thinking: false (Qwen3); also
+    in `sft` and `train`. A server gets them with every request.
+    """
     batching: Literal["exact", "fast"] | None = None
     """How prompts are batched. exact: a reply has the same bits whatever else is in its
     batch. fast: mixes prompts of all lengths and computes equal ones once, so replies

@@ -127,6 +127,10 @@ class Move(Record, kw_only=True):
     """Set if this move ended this copy."""
 
 
+PARSED = "parsed"
+"""The note on a step whose response only a parser could read (rollout.parser)."""
+
+
 class Step(Record, kw_only=True):
     """One edge of a tree.
 

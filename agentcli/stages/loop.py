@@ -76,7 +76,7 @@ async def perform(plan: LoopPlan, session: Session) -> StageRecord:
         )
     session.progress.wait("loading model")
     # Refuse a model without a tokenizer before anything is written.
-    load_tokenizer(plan.model)
+    load_tokenizer(plan.model, settings.policy.chat_template_kwargs)
     session.start()
     used = plan.used.train.aggregate
     if used != settings.train.aggregate:

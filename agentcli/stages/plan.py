@@ -93,6 +93,12 @@ def determining(settings: Settings, sections: Sequence[str]) -> dict[str, Any]:
     return values
 
 
+def template_condition(settings: Settings) -> dict[str, Any]:
+    """The values for the chat template as a condition of a training, if there are any."""
+    values = settings.policy.chat_template_kwargs
+    return {"policy.chat_template_kwargs": values} if values else {}
+
+
 def without(
     sections: Mapping[str, Any], left_out: Mapping[str, Sequence[str]]
 ) -> dict[str, Any]:

@@ -1,13 +1,16 @@
 """sft: fine-tunes a model on demonstrations, so that it answers in the right form."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from agentcli.environments.protocol import Tutor
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.policies.load import existing
+from agentcli.prompts.protocol import Dialect
+from agentcli.prompts.registry import make_dialect
 from agentcli.records.processes import process_count
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
@@ -22,7 +25,13 @@ from agentcli.stages.estimate import (
 )
 from agentcli.stages.memory import MemoryNeed
 from agentcli.stages.microbatch import fitting_settings
-from agentcli.stages.plan import StagePlan, check_model, model_sources, with_changes
+from agentcli.stages.plan import (
+    StagePlan,
+    check_model,
+    model_sources,
+    template_condition,
+    with_changes,
+)
 from agentcli.stages.progress import updates_bar
 from agentcli.stages.resolve import find_run
 from agentcli.stages.session import Session
@@ -38,6 +47,8 @@ class SftPlan(StagePlan):
     model: str
     entities: list[str]
     """Words of the world for a tiny model's vocabulary; empty for other models."""
+    dialect_of: Callable[[bool], Dialect]
+    """The dialect that will read the policy's answers (SampledForm)."""
 
     def counts(self) -> dict[str, int]:
         """The number of demonstrations in all runs."""
@@ -59,7 +70,7 @@ def plan(
 ) -> SftPlan:
     """Plans to fine-tune `sft.model` on the trees of all `runs` together.
 
-    Raises what `sources`, `check_sharding` and `check_model` raise.
+    Raises what `sources`, `check_sharding`, `make_world` and `check_model` raise.
     """
     directory = RunDirectory(out)
     check_sharding("sft", settings.sft, process_count())
@@ -67,22 +78,24 @@ def plan(
     check_model(model)
     rate = settings.sft.learning_rate_of(model)
     settings = with_changes(settings, sft={"learning_rate": rate})
+    world = make_world(settings.environment)
     entities = []
-    if model == TINY:
-        world = make_world(settings.environment)
-        # A world without an expert lists no words; those in the trees must suffice.
-        entities = world.vocabulary() if isinstance(world, Tutor) else []
+    # A world without an expert lists no words; those in the trees must suffice.
+    if model == TINY and isinstance(world, Tutor):
+        entities = world.vocabulary()
     return SftPlan(
         stage="sft",
         run=directory,
         settings=settings,
         sections=("sft", "threads"),
+        conditions=template_condition(settings),
         inputs={"demonstrations": ", ".join(map(str, trees)), "model": model},
         sources=[*trees, *model_sources(model)],
         outputs=directory.trained,
         trees=trees,
         model=model,
         entities=entities,
+        dialect_of=partial(make_dialect, settings.prompt, world),
     )
 
 
@@ -114,6 +127,7 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
         settings=used.sft,
         seed=settings.seed,
         metrics=run.metrics,
+        chat_template_kwargs=settings.policy.chat_template_kwargs,
         progress=updates_bar(session.progress, "sft"),
         ready=session.start,
         snapshot=run.snapshot,
@@ -121,7 +135,7 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
         tracking_dir=run.tracking,
         run_name=settings.tracking.name or run.path.resolve().name,
     )
-    statistics = run_sft(job, plan.trees, plan.entities)
+    statistics = run_sft(job, plan.trees, plan.entities, plan.dialect_of)
     if used != settings:
         statistics["samples_per_microbatch"] = used.sft.samples_per_microbatch
     # Later stages inherit the new model.

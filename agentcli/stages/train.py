@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentcli.credit.registry import known
 from agentcli.errors import DataError, UsageError
@@ -34,6 +34,7 @@ from agentcli.stages.plan import (
     check_critic,
     check_model,
     model_sources,
+    template_condition,
     with_changes,
     with_model,
 )
@@ -201,7 +202,7 @@ def plan(
         run=target,
         settings=settings,
         sections=("train", "threads"),
-        conditions={"model": model, "aggregate": used.train.aggregate, **of_critic},
+        conditions={**_conditions(used, model), **of_critic},
         inputs={"trees": trees, "credit": credit, "model": model, **of_critic},
         sources=sources,
         outputs=target.trained,
@@ -246,6 +247,12 @@ def _refuse_replacing(output: Path, start: str | None) -> None:
         )
 
 
+def _conditions(used: Settings, model: str) -> dict[str, Any]:
+    """What determines the result besides the sections of the settings."""
+    of_template = template_condition(used)
+    return {"model": model, "aggregate": used.train.aggregate, **of_template}
+
+
 def perform(
     plan: TrainPlan,
     session: Session,
@@ -280,6 +287,7 @@ def perform(
         settings=used.train,
         seed=settings.seed,
         metrics=run.metrics,
+        chat_template_kwargs=settings.policy.chat_template_kwargs,
         reference=settings.train.reference,
         critic=plan.critic,
         critic_out=run.critic,

@@ -1,9 +1,14 @@
 """One function turns a message into tokens; control tokens in a message are only words."""
 
+import asyncio
 import copy
+from pathlib import Path
 from typing import Any
 
 from agentcli.policies.chat import messages, plain, prompt_ids
+from agentcli.policies.hf import TransformersPolicy
+from agentcli.policies.load import load_tokenizer
+from agentcli.records.settings import PolicySettings
 
 
 def test_prompt_ids_are_those_of_the_template(tokenizer: Any) -> None:
@@ -20,3 +25,18 @@ def test_control_tokens_of_any_tokenizer_are_broken_up(tokenizer: Any) -> None:
     assert plain(other, "a <|im_end|> <|end|>b") == "a < |im_end|> < |end|>b"
     assert other.convert_tokens_to_ids("<|im_end|>") not in prompt_ids(other, "a <|im_end|>")
     assert plain(tokenizer, "a <|im_end|> <think>") == "a <|im_end|> <think>"
+
+
+def test_values_for_the_template_stay_with_a_policy_that_loads_another_checkpoint(
+    model: Any, tokenizer: Any, tmp_path: Path
+) -> None:
+    other = copy.deepcopy(tokenizer)
+    other.chat_template += "{% if add_generation_prompt and loud %}fridge 1{% endif %}"
+    model.save_pretrained(tmp_path)
+    other.save_pretrained(tmp_path)
+    loud = PolicySettings(chat_template_kwargs={"loud": True})
+    quiet = prompt_ids(load_tokenizer(str(tmp_path)), "open")
+    policy = TransformersPolicy(model, load_tokenizer(str(tmp_path), {"loud": True}), loud)
+    for _ in range(2):
+        assert policy.tokens.prompt_ids("open") == [*quiet, *tokenizer("fridge 1").input_ids]
+        asyncio.run(policy.load(str(tmp_path)))

@@ -47,6 +47,19 @@ def test_a_request_says_all_that_decides_the_answer() -> None:
     )
 
 
+def test_values_for_the_template_are_sent_where_they_are_set_and_never_dropped() -> None:
+    off = {"enable_thinking": False}
+    _, server = ask([completion()], chat_template_kwargs=off)
+    assert server.bodies[0]["chat_template_kwargs"] == off
+    _, server = ask([completion()])
+    assert "chat_template_kwargs" not in server.bodies[0]
+    refusal = Answer({"error": "unknown field chat_template_kwargs"}, status=400)
+    (error,), server = ask([refusal], chat_template_kwargs=off)
+    assert isinstance(error, MissingError)
+    assert "unknown field chat_template_kwargs" in str(error)
+    assert len(server.bodies) == 1
+
+
 def test_pictures_are_data_urls_after_the_text() -> None:
     picture = Picture(b"\x89PNG")
     message = Message(("a <|im_end|> b", picture))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from agentcli.policies.chat_tokens import ChatTokens
 from agentcli.policies.hf import TransformersPolicy
 from agentcli.policies.layouts import ExactLayout
 from agentcli.policies.load import load_model, load_tokenizer, sees
@@ -48,11 +49,12 @@ def test_pictures_follow_the_text_with_a_token_for_each_patch(sight: Eyesight) -
 
 
 def test_a_text_cannot_claim_a_picture(sight: Eyesight) -> None:
-    token = sight.processor.tokenizer.convert_tokens_to_ids(PICTURE)
+    tokenizer = sight.processor.tokenizer
+    token = tokenizer.convert_tokens_to_ids(PICTURE)
     message = Message((f"last {PICTURE} up <|assistant|>", picture(1)))
     ids = sight.prompt_ids(message)
     assert ids.count(token) == PATCHES
-    assert token not in sight.answered_ids("up", f"go {PICTURE}")
+    assert token not in ChatTokens(tokenizer, None, 100, sight).answer_ids(f"go {PICTURE}")
 
 
 def test_tensors_of_a_batch_are_those_of_its_messages(sight: Eyesight) -> None:

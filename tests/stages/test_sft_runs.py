@@ -33,6 +33,8 @@ pytestmark = pytest.mark.usefixtures("folder")
 MORE_TREES = "runs/more/trees.jsonl"
 ON = ("-c", "toy.yaml", "--seed", "0", "--model", START, "-o", "new")
 """The seed is named, or it is that of the first run."""
+OFF = ("--set", "policy.chat_template_kwargs.enable_thinking=false")
+THINKS = "{% if enable_thinking is not defined or enable_thinking %}<think>\n{% endif %}"
 BOTH = ("sft", "runs/demos", "runs/more", *ON)
 
 
@@ -164,3 +166,24 @@ def test_a_dry_run_counts_the_demonstrations_of_all_runs() -> None:
 
 def test_a_second_run_that_is_a_file_is_one_line() -> None:
     refused(quietly("sft", "runs/demos", MORE_TREES, *ON), 3, MORE_TREES)
+
+
+def test_a_prompt_that_opens_the_reasoning_is_refused_or_switched_off() -> None:
+    """Demonstrations that <explore> cannot go on after <think>. Switched off, all is as with a template without it."""
+    plain = learn("plain", "runs/demos")
+    asked = ("eval", "plain", "--split", "test", "--tasks", "2")
+    assert agentcli(*asked).code == 0
+    refused(untouched(("sft", "runs/demos", *ON, *OFF)), 2, "policy.chat_template_kwargs.enable_thinking", "--model")
+    template = Path(START, "chat_template.jinja")
+    source = template.read_text()
+    template.write_text(source.replace("<|assistant|>{% endif %}", f"<|assistant|>{THINKS}{{% endif %}}"))
+    refused(untouched(("sft", "runs/demos", *ON)), 3, f"{DEMO_TREES}:2: steps[0].response", " ".join(OFF))
+    answer = quietly("sft", "runs/demos", *ON[:-1], "off", *OFF)
+    assert answer.code == 0, answer
+    assert weights("off") == plain
+    # Inherited from the run.
+    assert agentcli("eval", "off", *asked[2:]).code == 0
+    trees = [Path(run, "evaluation/trees/test.jsonl").read_bytes() for run in ("plain", "off")]
+    assert trees[0] == trees[1]
+    on = OFF[1].replace("false", "true")
+    refused(untouched(("sft", "runs/demos", *ON[:-1], "off", "--resume", "--set", on)), 2, "chat_template_kwargs")

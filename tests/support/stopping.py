@@ -7,6 +7,7 @@ from agentcli.records.training_settings import SftSettings, TinySettings, TrainS
 from agentcli.training.imitation.train import run_sft
 from agentcli.training.loop.job import Job
 from agentcli.training.policy_gradient.train import train_policy
+from tiny_rollout import words
 
 
 class Stopped(Exception):
@@ -73,7 +74,7 @@ def sft(rollout, folder, trees=None, seed=0, stop=None, **given):
         progress=stop_after(stop),
         snapshot=folder / "snapshot",
     )
-    return run_sft(job, [trees or rollout.trees], [])
+    return run_sft(job, [trees or rollout.trees], [], words)
 
 
 def stopped(call, rollout, folder, update, **given):

@@ -6,12 +6,25 @@ from itertools import cycle
 
 import torch
 from agentcli.policies.chat import prompt_ids
+from agentcli.prompts.protocol import Answer
 from agentcli.records.files import RecordWriter
 from agentcli.records.types import Credit, Ledger, Outcome, Step, StepCredit, StopReason, Task, Tree
 
 WORDS = [f"word{letter}{other}" for letter in "abcdef" for other in "abcdefgh"]
 SHAPES = [[None, 0, 0, 1, 2], [None, 0, 1, None, 3, 4], [None, 0, 1, 2]]
 """Parents of the steps of each tree."""
+
+
+class Words:
+    """Reads the random words of these trees, which have no tags."""
+
+    def read(self, response, moment):
+        return Answer(actions={1: response})
+
+
+def words(numbered):
+    """The dialect of these trees, as `run_sft` asks for it."""
+    return Words()
 
 
 def logprobs_alone(model, prompt, response, temperature=1.0):

@@ -75,7 +75,7 @@ class StepReader:
 
 def read_values(source: str, settings: PolicySettings) -> StepReader:
     """Loads the critic of a directory. Raises what `load_critic` raises."""
-    tokenizer = load_tokenizer(source)
+    tokenizer = load_tokenizer(source, settings.chat_template_kwargs)
     return StepReader(
         place=f"rollout.critic {source}",
         field="value",

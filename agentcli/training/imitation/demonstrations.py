@@ -1,30 +1,33 @@
 """Turns demonstration trees into samples for imitation: prompts with responses.
 
 Some steps are counted but not imitated: those with a `mask` (deliberate noise), those
-whose response was malformed or inadmissible, empty responses, and all steps of a tree
-with only errored leaves. Prompt and response are tokenised with the chat template, so a
-sample is exactly what the policy will be asked and should answer. The end-of-turn token
-belongs to the response; otherwise the policy would never learn to stop.
+whose response was malformed (even if a parser could read it) or inadmissible, empty
+responses, and all steps of a tree with only errored leaves. A sample is exactly what
+the policy will be asked and should answer: the prompt as in sampling, the answer's own
+tokens, and what ends the turn. The chat template never writes the answer, because some
+templates move or add reasoning. Every sample is read by the dialect as in sampling.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from agentcli.environments.protocol import Picture
-from agentcli.errors import DataError, UsageError
-from agentcli.policies.chat import prompt_ids, step_ids
-from agentcli.policies.sight import Eyesight
-from agentcli.prompts.protocol import Message
+from agentcli.environments.protocol import Context, Picture
+from agentcli.errors import DataError
+from agentcli.policies.chat_tokens import THOUGHT, ChatTokens
+from agentcli.prompts.protocol import Dialect, Message, Moment
 from agentcli.records.files import read_numbered, read_records
 from agentcli.records.trees import leaves
-from agentcli.records.types import Outcome, Step, Tree, Validity
-from agentcli.training.loop.pictures import PictureShelf, refuse_pictures
+from agentcli.records.types import PARSED, Outcome, Step, Tree, Validity
+from agentcli.training.loop.pictures import PictureShelf
 
 LOOKED_AT = 64
 """About how many pictures are read to learn what a world's pictures look like."""
+SWITCH = "enable_thinking"
+"""The variable with which templates of reasoning models (Qwen3, GLM) leave it out."""
 
 
 class Sample(NamedTuple):
@@ -55,8 +58,8 @@ class SampleCounts(msgspec.Struct, kw_only=True):
     errored: int = 0
 
 
-def read_steps(path: Path, counts: SampleCounts) -> Iterator[tuple[str, Step]]:
-    """Streams (place, step) of the steps to imitate, and counts all steps of a file."""
+def read_steps(path: Path, counts: SampleCounts) -> Iterator[tuple[str, Tree, Step]]:
+    """Streams the steps to imitate with place and tree, and counts all steps of a file."""
     for number, tree in read_numbered(path, Tree):
         counts.trees += 1
         if all(leaf.outcome is Outcome.ERRORED for leaf in leaves(tree)):
@@ -68,14 +71,14 @@ def read_steps(path: Path, counts: SampleCounts) -> Iterator[tuple[str, Step]]:
             count = reason or "samples"
             setattr(counts, count, getattr(counts, count) + 1)
             if reason is None:
-                yield f"{path}:{number}: steps[{step.id}]", step
+                yield f"{path}:{number}: steps[{step.id}]", tree, step
 
 
 def left_out(step: Step) -> str | None:
     """Why a step is not imitated (masked, invalid or empty); None if it is."""
     if step.mask is not None:
         return "masked"
-    if step.validity != Validity.VALID:
+    if step.validity != Validity.VALID or PARSED in step.notes:
         return "invalid"
     return None if step.response.strip() else "empty"
 
@@ -106,72 +109,75 @@ def first_pictures(trees: Iterable[Path]) -> list[Picture]:
     return list(pictures.values())
 
 
-def tokenise(tokenizer: Any, step: Step, place: str, max_length: int) -> Sample:
-    """One step as a sample, for a model that reads only text.
+def sample_of(tokens: ChatTokens, message: Message, answer: str) -> Sample:
+    """A sample from a message and its answer.
 
-    Raises DataError if it is too long or has pictures, and UsageError for a chat
-    template that cannot be learned from.
+    Raises UsageError for a chat template that does not end the assistant's turn, and
+    for input that the processor of a vision model cannot read.
     """
-    refuse_pictures(step.pictures, place, tokenizer.name_or_path or "this model")
-    sample = sample_of(tokenizer, step.prompt, step.response)
-    return checked_length(sample, place, max_length)
+    response = tokens.answer_ids(answer)
+    if tokens.sight is None:
+        return Sample(tokens.prompt_ids(message.text), response)
+    shown = ShownSample(tokens.sight.prompt_ids(message), response)
+    shown.message = message
+    return shown
 
 
-def checked_length(sample: Sample, place: str, max_length: int) -> Sample:
-    """Returns the sample. Raises DataError if it is too long."""
+def refuse_long_sample(sample: Sample, place: str, max_length: int) -> None:
+    """Raises DataError if the sample is longer than sft.max_length."""
     length = len(sample.prompt) + len(sample.response)
     if length > max_length:
         raise DataError(
             f"{place}: prompt and response are {length} tokens, sft.max_length is "
             f"{max_length}; set sft.max_length higher or prompt.history lower"
         )
-    return sample
 
 
-def sample_of(tokenizer: Any, text: str, answer: str) -> Sample:
-    """A sample from a message and its answer.
+class SampledForm:
+    """Reads a demonstration as it will be read when the policy says it.
 
-    Raises UsageError for a chat template that cannot be learned from.
+    `dialect_of` gives the dialect in which the policy will answer: for one environment,
+    or (True) for several numbered copies.
     """
-    prompt = prompt_ids(tokenizer, text)
-    return _parted(tokenizer, prompt, step_ids(tokenizer, text, answer))
 
+    def __init__(
+        self, tokens: ChatTokens, dialect_of: Callable[[bool], Dialect]
+    ) -> None:
+        self._tokens = tokens
+        self._dialect_of = cache(dialect_of)
 
-def shown_sample(sight: Eyesight, message: Message, answer: str) -> ShownSample:
-    """A sample from a message with pictures and its answer.
+    def check(self, sample: Sample, tree: Tree, step: Step, place: str) -> None:
+        """Raises DataError if the dialect cannot read the tokens of the response."""
+        context = Context(
+            task=tree.task,
+            instruction=tree.instruction,
+            observations=(step.observation,),
+            admissible=tuple(step.admissible),
+        )
+        copies = max((move.copy for move in step.moves), default=1)
+        numbered = bool(step.moves)
+        moment = Moment(copies=(context,) * copies, numbered=numbered)
+        text = self._tokens.text(sample.response)
+        problem = self._dialect_of(numbered).read(text, moment).problem
+        if problem is not None:
+            raise DataError(
+                f"{place}.response: could not be read when the policy says it "
+                f"({problem}); {self._remedy()}"
+            )
 
-    Raises UsageError as `sample_of` does, and for input that the processor cannot read.
-    """
-    text = message.text
-    # The answer does not depend on the pictures, and is faster to tokenise without
-    # them.
-    bare = sight.prompt_ids(Message((text,)))
-    whole = sight.answered_ids(text, answer)
-    sample = _parted(sight.processor.tokenizer, bare, whole)
-    shown = ShownSample(sight.prompt_ids(message), sample.response)
-    shown.message = message
-    return shown
+    def _remedy(self) -> str:
+        """What to set: the prompt or the tokens do not fit the form of responses."""
+        if not self._tokens.opened:
+            return (
+                "set prompt.style to the form of the demonstrations, or name another "
+                "--model"
+            )
+        remedy = "name another --model"
+        if self._tokens.mentions(SWITCH):
+            remedy = f"add --set policy.chat_template_kwargs.{SWITCH}=false"
+        return f"the chat template opens every answer with {THOUGHT}: {remedy}"
 
 
 def messages_of(samples: Iterable[Sample]) -> list[Message]:
     """The messages of the samples that have pictures."""
     return [sample.message for sample in samples if isinstance(sample, ShownSample)]
-
-
-def _parted(tokenizer: Any, prompt: list[int], whole: list[int]) -> Sample:
-    """Splits a tokenised conversation into a prompt and one answer."""
-    response = whole[len(prompt) :]
-    if whole[: len(prompt)] != prompt:
-        raise _unusable(tokenizer, "begin the assistant's turn as it prompts for one")
-    if tokenizer.eos_token_id not in response:
-        raise _unusable(tokenizer, "end the assistant's turn with the eos token")
-    # A template may add text after the end of the turn, e.g. a line break.
-    response = response[: response.index(tokenizer.eos_token_id) + 1]
-    return Sample(prompt, response)
-
-
-def _unusable(tokenizer: Any, lack: str) -> UsageError:
-    return UsageError(
-        f"{tokenizer.name_or_path}: its chat template does not {lack}; change "
-        "chat_template.jinja or use another model"
-    )

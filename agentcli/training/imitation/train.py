@@ -7,7 +7,7 @@ or hub id.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from transformers import get_scheduler
 from trl.trainer.sft_config import SFTConfig
 
 from agentcli.errors import DataError, UsageError
+from agentcli.policies.chat import set_template_kwargs
+from agentcli.policies.chat_tokens import ChatTokens
 from agentcli.policies.load import load_tokenizer
 from agentcli.policies.sight import (
     Eyesight,
@@ -25,20 +27,20 @@ from agentcli.policies.sight import (
 )
 from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.policies.tiny_sight import look_of, make_processor, make_seeing_model
-from agentcli.prompts.protocol import Message
+from agentcli.prompts.protocol import Dialect, Message
 from agentcli.records.files import derive_seed
 from agentcli.records.training_settings import TINY, SftSettings
 from agentcli.training.imitation.batches import PACKING, plan_imitation
 from agentcli.training.imitation.demonstrations import (
     Sample,
     SampleCounts,
-    checked_length,
+    SampledForm,
     first_pictures,
     messages_of,
     read_steps,
     read_texts,
-    shown_sample,
-    tokenise,
+    refuse_long_sample,
+    sample_of,
 )
 from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.imitation.trainer import ImitationTrainer
@@ -48,7 +50,7 @@ from agentcli.training.loop.checkpoints import load_trainable
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.job import Job, keeping_cache, run, save, start
 from agentcli.training.loop.packing_choice import check_packed
-from agentcli.training.loop.pictures import PictureShelf
+from agentcli.training.loop.pictures import PictureShelf, refuse_pictures
 from agentcli.training.loop.sharding import place
 from agentcli.training.loop.snapshots import (
     Facts,
@@ -74,23 +76,25 @@ def run_sft(
     job: Job[SftSettings],
     trees: Sequence[Path],
     entities: list[str],
+    dialect_of: Callable[[bool], Dialect],
 ) -> dict[str, Any]:
     """Fine-tunes the job's model on the steps of `trees` that can be imitated.
 
     Writes a checkpoint or adapter directory, and about a hundred metrics lines.
-    `entities` are names that a tiny tokenizer keeps as whole tokens; other models
-    ignore them.
+    A tiny tokenizer keeps `entities` whole. `dialect_of`: as in SampledForm.
 
     Returns the statistics for the manifest. Raises DataError if nothing can be imitated
-    or a sample is longer than settings.max_length, UsageError for settings that cannot
-    take effect, MissingError for a tracker that is not installed.
+    or a sample is longer than settings.max_length or could not be read, UsageError for
+    settings that cannot take effect, MissingError for a tracker that is not installed.
     """
     settings = job.settings
     processes = start(job)
     _check(settings, processes)
     tokenizer, sight, model = _model(job, trees, entities)
     words = UnknownWords(tokenizer)
-    samples, counts = _samples(trees, tokenizer, sight, settings, words)
+    ends = model.generation_config.eos_token_id
+    tokens = ChatTokens(tokenizer, ends, settings.max_length, sight)
+    samples, counts = _samples(trees, tokens, dialect_of, job, words)
     words.warn("the demonstrations", job.model)
     passes_in_updates = len(samples) / settings.samples_per_update
     updates = settings.updates or max(1, round(settings.epochs * passes_in_updates))
@@ -160,8 +164,8 @@ def _model(
     """The tokenizer, the picture processor and the model: loaded, or new tiny ones."""
     settings = job.settings
     if job.model != TINY:
-        tokenizer = load_tokenizer(job.model)
-        sight = load_sight(job.model)
+        tokenizer = load_tokenizer(job.model, job.chat_template_kwargs)
+        sight = load_sight(job.model, job.chat_template_kwargs)
         return tokenizer, sight, load_trainable(job.model, settings.lora)
     if settings.lora.rank > 0:
         raise UsageError(
@@ -171,6 +175,7 @@ def _model(
     seed = derive_seed("tiny model", job.seed)
     pictures = first_pictures(trees)
     tokenizer = make_tokenizer(read_texts(trees), entities, sees=bool(pictures))
+    set_template_kwargs(tokenizer, TINY, job.chat_template_kwargs)
     if not pictures:
         return tokenizer, None, make_model(settings.tiny, tokenizer, seed)
     look = look_of(pictures)
@@ -181,27 +186,29 @@ def _model(
 
 def _samples(
     trees: Sequence[Path],
-    tokenizer: Any,
-    sight: Eyesight | None,
-    settings: SftSettings,
+    tokens: ChatTokens,
+    dialect_of: Callable[[bool], Dialect],
+    job: Job[SftSettings],
     words: UnknownWords,
 ) -> tuple[list[Sample], SampleCounts]:
     """The samples, and counts of how all steps were used.
 
     `words` counts words that the tokenizer does not know. Raises DataError if there is
-    no sample.
+    no sample, for one that is too long or could not be read, and for pictures that the
+    model cannot see.
     """
     counts = SampleCounts()
+    form = SampledForm(tokens, dialect_of)
     samples: list[Sample] = []
     shelf = PictureShelf()
     places = ((path, *each) for path in trees for each in read_steps(path, counts))
-    for path, source, step in places:
-        if sight is None:
-            sample = tokenise(tokenizer, step, source, settings.max_length)
-        else:
-            message = Message((step.prompt, *shelf.of(step, path)))
-            sample = shown_sample(sight, message, step.response)
-            checked_length(sample, source, settings.max_length)
+    for path, source, tree, step in places:
+        if tokens.sight is None:
+            refuse_pictures(step.pictures, source, job.model)
+        message = Message((step.prompt, *shelf.of(step, path)))
+        sample = sample_of(tokens, message, step.response)
+        refuse_long_sample(sample, source, job.settings.max_length)
+        form.check(sample, tree, step, source)
         words.add(sample.prompt, step.prompt)
         words.add(sample.response, step.response)
         samples.append(sample)

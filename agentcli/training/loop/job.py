@@ -5,9 +5,9 @@ Imitation and every objective of `train` provide data, plan and trainer. The fun
 """
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -72,6 +72,8 @@ class Job(Generic[AnySettings]):
     """metrics.jsonl."""
     stage: str = "train"
     """train or sft: the section of its settings, and the prefix of tracked metrics."""
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Values for the chat template (policy.chat_template_kwargs)."""
     reference: str | None = None
     """Model directory of the reference; None means what the objective says."""
     critic: str | None = None

@@ -2,21 +2,20 @@
 
 The reward R_t is the part `return` of a step's credit; steps that credit masks are left
 out. The action is the text of the step's note `trained`, if the exploration method
-wrote one (the executed action instead of the proposed one), formatted by the chat
-template. Otherwise it is the sampled response. The rollout's log-probabilities are not
+wrote one (the executed action instead of the proposed one), tokenised as for sft.
+Otherwise it is the sampled response. The rollout's log-probabilities are not
 read: the old ones are computed (appraisal.py).
 """
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from agentcli.errors import DataError
+from agentcli.policies.chat_tokens import ChatTokens
 from agentcli.records.trees import read_with_credit
 from agentcli.records.types import Step
 from agentcli.training.critic.options import RETURN
-from agentcli.training.imitation.demonstrations import sample_of
 from agentcli.training.imitation.unknown import UnknownWords
 from agentcli.training.loop.pictures import refuse_pictures
 from agentcli.training.policy_gradient.rows import Row, check_numbers
@@ -39,7 +38,7 @@ class OfflineCounts(msgspec.Struct, kw_only=True):
 
 
 def read_offline_rows(
-    trees: Path, credit: Path, tokenizer: Any, words: UnknownWords
+    trees: Path, credit: Path, chat: ChatTokens, words: UnknownWords
 ) -> tuple[list[Row], OfflineCounts]:
     """The rows in file order, with advantage 0 and their parts, and the counts.
 
@@ -67,7 +66,7 @@ def read_offline_rows(
             step = tree.steps[entry.step]
             step_place = f"{trees}:{line}: steps[{step.id}]"
             refuse_pictures(step.pictures, step_place, "train.objective offline-ppo")
-            token_ids = _action(step, tokenizer, words)
+            token_ids = _action(step, chat, words)
             if not token_ids:
                 counts.rows_without_tokens += 1
                 continue
@@ -95,11 +94,11 @@ def read_offline_rows(
     return rows, counts
 
 
-def _action(step: Step, tokenizer: Any, words: UnknownWords) -> list[int]:
+def _action(step: Step, chat: ChatTokens, words: UnknownWords) -> list[int]:
     """Token ids of the action; empty if there is none."""
     text = step.notes.get(TRAINED)
     if isinstance(text, str) and text:
-        ids: list[int] = sample_of(tokenizer, step.prompt, text).response
+        ids = chat.answer_ids(text)
         words.add(ids, text)
         return ids
     return step.token_ids

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from agentcli.policies.chat_tokens import ChatTokens, configured_ends
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.critic.pair import ActorCritic, load_pair, rate_of, save_pair
@@ -42,9 +43,10 @@ def train_offline_ppo(
     settings = job.settings
     options: Any = options_of(settings)
     processes = start(job)
-    tokenizer = load_tokenizer(job.model)
+    tokenizer = load_tokenizer(job.model, job.chat_template_kwargs)
     words = UnknownWords(tokenizer)
-    rows, counts = read_offline_rows(trees, credit, tokenizer, words)
+    chat = ChatTokens(tokenizer, configured_ends(job.model), max_prompt_tokens=0)
+    rows, counts = read_offline_rows(trees, credit, chat, words)
     words.warn("the actions to learn", job.model)
     pair = load_pair(job, options)
     tokens = tokenise_rows(rows, StepTokeniser(tokenizer, pair.actor, job.model))

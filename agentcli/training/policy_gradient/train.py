@@ -47,8 +47,8 @@ def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str
     settings = job.settings
     processes = start(job)
     rows, counts = credited_rows(trees, credit, settings)
-    tokenizer = load_tokenizer(job.model)
-    sight = load_sight(job.model)
+    tokenizer = load_tokenizer(job.model, job.chat_template_kwargs)
+    sight = load_sight(job.model, job.chat_template_kwargs)
     model = load_trainable(job.model, settings.lora)
     tokens = tokenise_rows(rows, StepTokeniser(tokenizer, model, job.model, sight))
     plan = plan_updates(rows, tokens, settings, job.seed, processes)

@@ -53,7 +53,7 @@ def train_ppo(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str, A
     _check_returns(rows, credit)
     if options.whiten:
         rows = whitened(rows)
-    tokenizer = load_tokenizer(job.model)
+    tokenizer = load_tokenizer(job.model, job.chat_template_kwargs)
     pair = load_pair(job, options)
     tokens = tokenise_rows(rows, StepTokeniser(tokenizer, pair.actor, job.model))
     plan = plan_updates(rows, tokens, settings, job.seed, processes, every_row=True)

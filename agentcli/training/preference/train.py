@@ -52,7 +52,7 @@ def train_dpo(job: Job[TrainSettings], trees: Path) -> dict[str, Any]:
     settings = job.settings
     options: Any = options_of(settings)
     processes = start(job)
-    tokenizer = load_tokenizer(job.model)
+    tokenizer = load_tokenizer(job.model, job.chat_template_kwargs)
     model = load_trainable(job.model, settings.lora)
     pairs, counts = _pairs(job, options, trees, tokenizer, model)
     plan = plan_pairs(pairs, settings, job.seed, processes)

@@ -121,7 +121,8 @@ def test_reading_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sockets(sandbox: Sandbox) -> None:
     assert "ModuleNotFoundError" in harmless(sandbox, "import socket")
-    assert "ModuleNotFoundError" in harmless(sandbox, "import _socket")
+    # Debian's Python has _socket built in.
+    assert "Error: " in harmless(sandbox, "import _socket\n_socket.socket()")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.2)
         program = LIBC + "print([libc.socket(domain, kind, 0) for domain in (1, 2, 10, 16, 17) for kind in (1, 2, 3)])"

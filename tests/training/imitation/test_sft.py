@@ -8,11 +8,13 @@ import msgspec
 import pytest
 import torch
 from agentcli.policies.chat import prompt_ids
+from agentcli.policies.chat_tokens import ChatTokens
+from agentcli.prompts.protocol import Message
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, SftSettings, TinySettings
-from agentcli.records.types import Validity
+from agentcli.records.types import PARSED, Validity
 from agentcli.training.imitation.batches import IGNORED, SamplePart, collate, plan_imitation
-from agentcli.training.imitation.demonstrations import Sample, SampleCounts, read_steps, tokenise
+from agentcli.training.imitation.demonstrations import Sample, SampleCounts, read_steps, sample_of
 from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.imitation.train import run_sft
 from agentcli.training.imitation.trainer import ImitationTrainer
@@ -21,7 +23,7 @@ from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.job import Job
 from refusal import refused
 from safetensors.torch import load_file
-from tiny_rollout import WORDS, write
+from tiny_rollout import words, write
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 TINY = TinySettings(hidden=32, layers=2, heads=2, kv_heads=1, intermediate=48)
@@ -35,7 +37,7 @@ def sft(rollout, tmp_path):
         settings = SftSettings(**{"model": "tiny", "tiny": TINY, "updates": 4, "learning_rate": 3e-3, **given})
         metrics = tmp_path / f"{name}.jsonl"
         job = Job(settings.model, tmp_path / name, settings, seed, metrics, "sft", progress=progress)
-        statistics = run_sft(job, [trees], list(entities))
+        statistics = run_sft(job, [trees], list(entities), words)
         return statistics, list(read_records(metrics, SftMetrics))
 
     return call
@@ -43,7 +45,9 @@ def sft(rollout, tmp_path):
 
 @pytest.fixture
 def samples(rollout):
-    return [tokenise(rollout.tokenizer, step, place, 100) for place, step in read_steps(rollout.trees, SampleCounts())]
+    tokens = ChatTokens(rollout.tokenizer, None, 100)
+    steps = [step for *_, step in read_steps(rollout.trees, SampleCounts())]
+    return [sample_of(tokens, Message((step.prompt,)), step.response) for step in steps]
 
 
 def test_loss_falls_on_the_response_and_its_end_of_turn_only(rollout, samples):
@@ -82,14 +86,15 @@ def test_only_steps_worth_imitating(rollout, tmp_path, sft):
     trees[0].steps[1].validity = Validity.INADMISSIBLE
     trees[0].steps[2].validity = Validity.MALFORMED
     trees[0].steps[3].response = " "
+    trees[0].steps[4].notes = {PARSED: 1.0}
     counts = SampleCounts()
     path = write(tmp_path / "some.jsonl", trees)
-    kept = [place for place, _ in read_steps(path, counts)]
-    assert kept[0] == f"{path}:1: steps[4]"
+    kept = [place for place, *_ in read_steps(path, counts)]
+    assert kept[0] == f"{path}:2: steps[0]"
     total = sum(len(tree.steps) for tree in trees)
-    assert (counts.masked, counts.invalid, counts.empty, counts.samples) == (1, 2, 1, total - 4)
+    assert (counts.masked, counts.invalid, counts.empty, counts.samples) == (1, 3, 1, total - 5)
     statistics, _ = sft("some", trees=path)
-    assert (statistics["samples"], statistics["trees"], statistics["updates"]) == (total - 4, 6, 4)
+    assert (statistics["samples"], statistics["trees"], statistics["updates"]) == (total - 5, 6, 4)
 
 
 def test_learns_to_answer_and_to_stop(rollout, sft, tmp_path):
@@ -217,16 +222,11 @@ def test_refuses_what_cannot_take_effect(rollout, sft, tmp_path):
     refused(lambda: sft("masked", trees=write(tmp_path / "masked.jsonl", trees)), 3, names="masked.jsonl")
 
 
-def test_refuses_a_template_that_cannot_be_learned_from(rollout, tmp_path):
-    step = rollout.tree_list[0].steps[0]
+def test_refuses_a_template_that_cannot_be_learned_from(rollout):
     tokenizer = AutoTokenizer.from_pretrained(rollout.model)
-    ending = tokenizer.chat_template
-    tokenizer.chat_template = ending.replace("<|end|>", "")
-    refused(lambda: tokenise(tokenizer, step, "here", 100), names=tokenizer.name_or_path, remedy="chat_template")
-    tokenizer.chat_template = ending.replace(
-        "{% if add_generation_prompt %}", f"{{% if add_generation_prompt %}}{WORDS[0]} "
-    )
-    refused(lambda: tokenise(tokenizer, step, "here", 100), names=tokenizer.name_or_path, remedy="chat_template")
+    tokenizer.chat_template = tokenizer.chat_template.replace("<|end|>", "")
+    tokens = ChatTokens(tokenizer, None, 100)
+    refused(lambda: tokens.answer_ids("worda"), names=tokenizer.name_or_path, remedy="chat_template")
 
 
 def test_words_that_the_tokenizer_does_not_know_are_counted_and_named(rollout, sft, tmp_path, caplog):

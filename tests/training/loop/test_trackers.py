@@ -20,6 +20,7 @@ from agentcli.training.policy_gradient.objective import TrainMetrics
 from agentcli.training.policy_gradient.train import train_policy
 from refusal import refused
 from stopping import SFT, TRAIN, Stopped, stop_after
+from tiny_rollout import words
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ def test_sft_is_tracked_too(rollout, tmp_path):
     metrics = tmp_path / "metrics.jsonl"
     tracking = TrackingSettings(to=["tensorboard"])
     job = Job("tiny", tmp_path / "out", SftSettings(**SFT), 0, metrics, "sft", tracking=tracking)
-    run_sft(job, [rollout.trees], [])
+    run_sft(job, [rollout.trees], [], words)
     found = events(tmp_path / "tracking")
     assert found["sft/loss"] == pytest.approx(fields(metrics, SftMetrics, "loss"), rel=1e-6)
 
@@ -239,7 +240,7 @@ def test_wandb_without_a_key_is_refused_before_anything_is_read_or_written(rollo
     tracking, absent = TrackingSettings(to=["tensorboard", "wandb"]), tmp_path / "absent.jsonl"
     without = SimpleNamespace(**{**vars(rollout), "trees": absent})
     job = Job("tiny", tmp_path / "run", SftSettings(**SFT), 0, tmp_path / "metrics.jsonl", tracking=tracking)
-    for attempt in (lambda: call(without, tmp_path / "run", tracking.to), lambda: run_sft(job, [absent], [])):
+    for attempt in (lambda: call(without, tmp_path / "run", tracking.to), lambda: run_sft(job, [absent], [], words)):
         refused(attempt, 4, ("tracking.to", "wandb"), remedy=("wandb login", "export WANDB_MODE=offline"))
     assert list(tmp_path.iterdir()) == []
 
@@ -305,6 +306,6 @@ def test_no_tracker_is_imported_or_opened_unless_asked_for(rollout, tmp_path):
     done = subprocess.run([sys.executable, "-c", names + code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     job = Job("tiny", tmp_path / "out", SftSettings(**SFT), 0, tmp_path / "metrics.jsonl")
-    run_sft(job, [rollout.trees], [])
+    run_sft(job, [rollout.trees], [], words)
     assert sys.modules["wandb"].run is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "out"]
