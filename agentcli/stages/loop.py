@@ -47,7 +47,7 @@ from agentcli.stages.rollout import perform as perform_rollout
 from agentcli.stages.rollout import plan as plan_rollout
 from agentcli.stages.rollout import results_of_run
 from agentcli.stages.session import Invocation, Session, carry_out
-from agentcli.stages.update import Update, release_memory, train_in_children
+from agentcli.stages.update import IterationUpdate, release_memory, train_in_children
 from agentcli.stages.workplace import Workplace, open_workplace
 from agentcli.training.objectives import make_objective
 
@@ -265,7 +265,7 @@ async def _learn(
         tracking={"name": run_name},
     )
     before = RunDirectory(iteration_folder(out, iteration - 1))
-    update = Update(
+    update = IterationUpdate(
         settings=plain(settings),
         run=str(folder),
         model=start.model,

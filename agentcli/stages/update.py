@@ -38,7 +38,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 Warn = Callable[[str], None]
 
 
-class Update(msgspec.Struct, kw_only=True):
+class IterationUpdate(msgspec.Struct, kw_only=True):
     """What `train` needs to know of an iteration; the rest is in its folder."""
 
     settings: dict[str, Any]
@@ -110,7 +110,7 @@ def release_memory() -> None:
 
 
 async def train_in_children(
-    update: Update, processes: int, progress: Progress, warn: Warn
+    update: IterationUpdate, processes: int, progress: Progress, warn: Warn
 ) -> None:
     """Trains in that many processes. Raises the error that ended them.
 
@@ -237,7 +237,7 @@ def main() -> None:
     """
     die_with_parent(signal.SIGKILL)
     reporter = Reporter()
-    update = msgspec.json.decode(sys.argv[1], type=Update)
+    update = msgspec.json.decode(sys.argv[1], type=IterationUpdate)
     remember_hashes(update.hashes)
     try:
         update.carry_out(reporter, reporter.warn)
