@@ -78,7 +78,7 @@ def test_two_processes_differ_from_one_by_the_order_of_sums(changes: tuple[str, 
     for name in ("trees.jsonl", "credit/grpo.jsonl"):
         assert Path("one/iteration_000", name).read_bytes() == Path("two/iteration_000", name).read_bytes()
     for one, two in zip(figures("one"), figures("two"), strict=True):
-        assert two == pytest.approx(one, abs=1e-6)
+        assert two == pytest.approx(one, rel=1e-5, abs=1e-6)
     before, after = weights("one"), weights("two")
     assert before.keys() == after.keys()
     gaps = {name: float((after[name] - before[name]).abs().max()) for name in before}
@@ -138,7 +138,7 @@ def test_whatever_is_killed_nothing_is_left_and_a_resume_has_the_same_bytes(
     snapshot = folder / "parts/iteration_000/snapshot" / FILE
     ended = struck_at_a_snapshot([sys.executable, "-m", "agentcli", *words], as_here(), snapshot, victim, strike)
     assert ended.code == code, ended.shown
-    assert ended.shown.count("error: ") == (code > 0), ended.shown
+    assert ended.shown.count("error:") == (code > 0), ended.shown
     assert not Path("parts/iteration_000/checkpoint").exists()
     resumed = agentcli(*words, "--resume", "-q")
     assert resumed.code == 0, resumed
