@@ -224,6 +224,7 @@ def _shown(line: bytes, progress: Progress, warn: Warn) -> RemoteFault | None:
         return None
     if event.name == "fault":
         return RemoteFault(*event.values)
+    show: dict[str, Callable[..., None]]
     show = {"wait": progress.wait, "phase": progress.phase, "warn": warn}
     show[event.name](*event.values)
     return None
