@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
@@ -301,16 +301,50 @@ def git_commit() -> str | None:
     return answer.stdout.strip() or None
 
 
+_HASHES: dict[str, str] = {}
+"""SHA-256 of the files that this process has hashed, by `_state`.
+
+A loop's stages read the same checkpoint, which may have gigabytes.
+"""
+
+
 def hash_inputs(paths: list[Path]) -> dict[str, str]:
     """SHA-256 of every file, by path. A directory stands for its regular files."""
     hashes = {}
-    for path in paths:
-        files = [path]
-        if path.is_dir():
-            files = [file for file in sorted(path.rglob("*")) if file.is_file()]
-        for file in files:
-            hashes[str(file)] = sha256_file(file)
+    for file in _files(paths):
+        # Reading says what is wrong with one that is not there.
+        state = _state(file) if file.exists() else ""
+        if state not in _HASHES:
+            _HASHES[state] = sha256_file(file)
+        hashes[str(file)] = _HASHES[state]
     return hashes
+
+
+def known_hashes(paths: list[Path]) -> dict[str, str]:
+    """What `hash_inputs` knows already of these, for another process."""
+    states = map(_state, _files(paths))
+    return {state: _HASHES[state] for state in states if state in _HASHES}
+
+
+def remember_hashes(hashes: Mapping[str, str]) -> None:
+    """Takes over what another process knows."""
+    _HASHES.update(hashes)
+
+
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        if path.is_dir():
+            yield from (file for file in sorted(path.rglob("*")) if file.is_file())
+        else:
+            yield path
+
+
+def _state(file: Path) -> str:
+    """Which file it is, and when it was changed."""
+    now = file.stat()
+    return (
+        f"{now.st_dev} {now.st_ino} {now.st_size} {now.st_mtime_ns} {now.st_ctime_ns}"
+    )
 
 
 def loop_folders(place: Path) -> list[Path]:

@@ -373,6 +373,15 @@ class RunSettings(Section, kw_only=True):
     """Iterations whose weights and optimiser state are kept: the newest ones, and the
     best one by the loop's evaluations. None: all.
     """
+    processes: Count = 1
+    """Processes that train an iteration, one GPU each, under torchrun: DDP, or FSDP2 with
+    train.sharding. Losses change only by rounding.
+    """
+    train_in: Literal["auto", "process", "child"] = "auto"
+    """Where an iteration is trained. process: in the loop's own. child: in a process of
+    its own, whose end frees the GPU for sampling. auto: child on a GPU, or where
+    run.processes is above 1.
+    """
     evaluate_every: Count | None = None
     """Evaluate the policy after every N-th iteration and after the last, as `eval`
     does, with the settings of `evaluation`. None: never.

@@ -91,6 +91,10 @@ class Seat:
         assert isinstance(answer, RemoteReport)
         return answer
 
+    async def rest(self) -> None:
+        """Ends the stage in the worker, whose policy frees its memory."""
+        await self._actor.rest.remote()
+
     async def close(self) -> None:
         """Stops the worker's engines and models."""
         await self._actor.close.remote()
@@ -121,8 +125,11 @@ async def _answer(reference: Any) -> RemoteReport | RemoteTree:
 class Cluster:
     """The workers of one command, shared by all its stages."""
 
-    def __init__(self, seats: Sequence[Seat], progress: Progress) -> None:
+    def __init__(
+        self, seats: Sequence[Seat], progress: Progress, keeps: bool = True
+    ) -> None:
         self._progress = progress
+        self._keeps = keeps
         self._up = list(seats)
         self._down: dict[Seat, asyncio.Task[None]] = {}
         """Workers that died, and the tasks that wait until they are up again."""
@@ -147,6 +154,10 @@ class Cluster:
                 "ask for fewer with --workers, or free processors of the cluster"
             ) from error
         yield RemoteGrower(self, plan.settings, stage)
+        if self._keeps:
+            # A worker that fails here is found by the next stage.
+            resting = [seat.rest() for seat in self._up]
+            await asyncio.gather(*resting, return_exceptions=True)
 
     @asynccontextmanager
     async def place(self, *, alone: bool) -> AsyncIterator[Seat]:
@@ -264,9 +275,11 @@ class RemoteGrower:
 
 @asynccontextmanager
 async def open_cluster(
-    settings: Settings, progress: Progress
+    settings: Settings, progress: Progress, keeps: bool = True
 ) -> AsyncIterator[Cluster]:
     """Starts the workers, for the block only.
+
+    With `keeps`, there is something to do between stages, for which workers rest.
 
     Raises MissingError if Ray or the cluster is missing, UsageError for more workers
     than the cluster has room for.
@@ -286,17 +299,20 @@ async def open_cluster(
             scheduling_strategy="SPREAD",
         )
         seats = [Seat(worker.remote(), places) for _ in range(wanted.workers)]
-        async with aclosing(Cluster(seats, progress)) as cluster:
+        async with aclosing(Cluster(seats, progress, keeps)) as cluster:
             yield cluster
 
 
 def _gpus(settings: Settings, ray: Any) -> float:
-    """GPUs per worker: cluster.gpus; by default one for a model, if there are any."""
+    """GPUs per worker: cluster.gpus; by default those that its model takes, if any."""
     gpus = settings.cluster.gpus
     if gpus is not None:
         return gpus
+    policy = settings.policy
     has_gpus = ray.cluster_resources().get("GPU", 0) > 0
-    return float(has_gpus and settings.policy.kind in LOADING)
+    if not has_gpus or policy.kind not in LOADING:
+        return 0.0
+    return float(policy.vllm.tensor_parallel if policy.kind == "vllm" else 1)
 
 
 def _refuse_too_many(

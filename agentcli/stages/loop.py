@@ -2,13 +2,13 @@
 
 Each iteration calls the same stages as the separate commands, on the same files, so
 both ways give the same trees, credit and checkpoints. Only the engine processes keep
-running in between, and the policy if it can load other weights. A killed loop resumes
-at the first stage without a manifest entry. Evaluations in between use their own seeds,
+running in between, and the policy if it can load other weights. On a GPU, training is
+in processes of its own (update.py). A killed loop resumes at the first stage without a
+manifest entry. Evaluations in between use their own seeds,
 so the training is the same without them.
 """
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from agentcli.evaluation.figures import LoopMetrics
 from agentcli.evaluation.record import Rate
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.regular import is_there
-from agentcli.records.runs import RunDirectory, credit_name
+from agentcli.records.runs import RunDirectory, credit_name, known_hashes
 from agentcli.records.types import StageRecord
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.carried import StartingModels, first_critic, with_critic
@@ -41,14 +41,13 @@ from agentcli.stages.iterations import (
     write_metrics,
 )
 from agentcli.stages.loop_plan import LoopPlan, plan_inner_evaluation
-from agentcli.stages.plan import plain, with_changes
+from agentcli.stages.plan import model_sources, plain, with_changes
 from agentcli.stages.progress import Within
 from agentcli.stages.rollout import perform as perform_rollout
 from agentcli.stages.rollout import plan as plan_rollout
 from agentcli.stages.rollout import results_of_run
 from agentcli.stages.session import Invocation, Session, carry_out
-from agentcli.stages.train import perform as perform_train
-from agentcli.stages.train import plan as plan_train
+from agentcli.stages.update import IterationUpdate, release_memory, train_in_children
 from agentcli.stages.workplace import Workplace, open_workplace
 from agentcli.training.objectives import make_objective
 
@@ -187,7 +186,7 @@ async def _iteration(
     if finished(run, "rollout", "trees.jsonl") is None:
         await _rollout(plan, session, iteration, workplace, start, warn)
     if not is_trained(plan.run.path, iteration):
-        _learn(plan, session, iteration, start, warn)
+        await _learn(plan, session, iteration, start, warn)
         refuse_unreadable(run, plan.settings.rollout.method)
     run.forget_snapshot()
     if _owes_evaluation(plan, iteration, run):
@@ -236,7 +235,7 @@ def _warner(session: Session, folder: Path, said: set[str]) -> Callable[[str], N
     return warn
 
 
-def _learn(
+async def _learn(
     plan: LoopPlan,
     session: Session,
     iteration: int,
@@ -266,15 +265,22 @@ def _learn(
         tracking={"name": run_name},
     )
     before = RunDirectory(iteration_folder(out, iteration - 1))
-    update = plan_train(
-        settings,
-        folder,
-        None,
+    update = IterationUpdate(
+        settings=plain(settings),
+        run=str(folder),
         model=start.model,
-        tracking_dir=plan.run.tracking,
+        tracking=str(plan.run.tracking),
         beside=evaluation_figures(before, plan.label) if iteration else {},
+        command=session.invocation.command,
+        hashes=known_hashes(model_sources(start.model)),
     )
-    carry_out(update, partial(perform_train, warn=warn), _inside(session))
+    # A sampler that stays in memory keeps no more than its weights.
+    release_memory()
+    if plan.processes:
+        await train_in_children(update, plan.processes, session.progress, warn)
+    else:
+        update.carry_out(session.progress, warn)
+        release_memory()
 
 
 def _track_last_evaluation(plan: LoopPlan) -> None:

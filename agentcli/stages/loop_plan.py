@@ -28,6 +28,7 @@ from agentcli.stages.train import (
     refuse_greedy,
     with_aggregate,
 )
+from agentcli.stages.update import training_processes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,8 @@ class LoopPlan(SamplingPlan):
     """Tasks per iteration."""
     used: Settings
     """The settings with train.aggregate resolved."""
+    processes: int
+    """How many processes of their own train an iteration; 0: this one trains."""
     label: str | None
     """The label of its evaluations; None if there are none."""
 
@@ -62,15 +65,16 @@ class LoopPlan(SamplingPlan):
 def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
     """Plans a loop of `run.iterations` in `out`; `out`/checkpoint links the last one's.
 
-    Raises UsageError without a model that can be trained, and for settings that its
-    rollouts or its training refuse.
+    Raises UsageError without a model that can be trained, for settings that its
+    rollouts or its training refuse, and for GPUs that they cannot use.
     """
     if model is None or settings.policy.kind == "openai":
         raise UsageError(
             f"run trains a policy that it loads itself, not {settings.policy.kind}; "
             "name one with --model DIR|ID"
         )
-    objective = checked_objective(settings)
+    processes = training_processes(settings.run)
+    objective = checked_objective(settings, max(1, processes))
     if not objective.trains_policy:
         raise UsageError(
             f"train.objective {objective.name}: trains no policy, which a loop "
@@ -104,6 +108,7 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
         seed=settings.seed,
         tasks=len(tasks),
         used=with_aggregate(settings, credit),
+        processes=processes,
         label=label,
     )
 

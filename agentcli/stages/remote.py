@@ -19,8 +19,10 @@ from agentcli.exploration.settings import decode
 from agentcli.policies.load import CONFIG
 from agentcli.records.files import sha256_file
 from agentcli.records.runs import versions
+from agentcli.records.shortage import lacks_memory
 from agentcli.records.tree_seconds import TreeSeconds
 from agentcli.records.types import Tree
+from agentcli.requirements import remedy_for
 from agentcli.stages.plan import plain
 from agentcli.stages.sampling import GrowerPlan, SamplingPlan
 
@@ -76,18 +78,33 @@ class RemoteTree(msgspec.Struct, tag=True):
 
 
 class RemoteFault(msgspec.Struct, tag=True):
-    """An error of agentcli/errors.py that was raised in a worker."""
+    """An error that was raised in another process: one of errors.py, or MemoryError."""
 
     kind: str
     text: str
 
-    def error(self) -> AgentCliError:
+    def error(self) -> Exception:
         """The error as an exception."""
-        kind: type[AgentCliError] = getattr(errors, self.kind)
-        return kind(self.text)
+        kinds = {**vars(errors), MemoryError.__name__: MemoryError}
+        error: Exception = kinds[self.kind](self.text)
+        return error
 
 
 RemoteAnswer = RemoteReport | RemoteTree | RemoteFault
+
+
+def fault_of(error: Exception, place: str) -> RemoteFault:
+    """The error as the command should raise it; its text begins with `place`."""
+    if isinstance(error, AgentCliError):
+        return RemoteFault(type(error).__name__, f"{place}{error}")
+    if isinstance(error, ModuleNotFoundError):
+        text = f"{error.name} is not installed; type: {remedy_for(error.name or '')}"
+        return RemoteFault(MissingError.__name__, f"{place}{text}")
+    text = f"{place}{type(error).__name__}: {error}"
+    if lacks_memory(error):
+        return RemoteFault(MemoryError.__name__, text)
+    debug = "(unexpected; AGENTCLI_DEBUG=1 shows where)"
+    return RemoteFault(AgentCliError.__name__, f"{text} {debug}")
 
 
 def remote_stage(plan: SamplingPlan) -> RemoteStage:

@@ -14,7 +14,6 @@ import msgspec
 
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import AgentCliError, MissingError
-from agentcli.requirements import remedy_for
 from agentcli.stages.harvest import LocalGrower, Seedling
 from agentcli.stages.remote import (
     RemoteAnswer,
@@ -22,6 +21,7 @@ from agentcli.stages.remote import (
     RemoteReport,
     RemoteStage,
     RemoteTree,
+    fault_of,
     hub_commits,
     refuse_other_files,
     refuse_other_versions,
@@ -73,6 +73,12 @@ class RemoteWorker:
             )
         )
 
+    async def rest(self) -> None:
+        """Ends the stage; the policy frees memory that a training may need."""
+        async with self._opening:
+            self._grower = None
+            await self._of_stage.aclose()
+
     async def close(self) -> None:
         """Stops engines and models."""
         await self._closing.aclose()
@@ -81,8 +87,8 @@ class RemoteWorker:
         """The grower of a stage; the grower of the previous stage is closed."""
         async with self._opening:
             if self._grower is None or self._stage != stage:
-                await self._of_stage.aclose()
                 self._grower = None
+                await self._of_stage.aclose()
                 self._grower = await self._grower_of(stage)
                 self._stage = stage
             return self._grower
@@ -110,13 +116,8 @@ class RemoteWorker:
 
 
 def _fault(error: AgentCliError | ModuleNotFoundError) -> RemoteFault:
-    """The error as the command should raise it, with the name of this machine."""
-    place = f"worker on {socket.gethostname()}"
-    if isinstance(error, AgentCliError):
-        return RemoteFault(type(error).__name__, f"{place}: {error}")
-    remedy = remedy_for(error.name or "")
-    text = f"{error.name} is not installed; type there: {remedy}"
-    return RemoteFault("MissingError", f"{place}: {text}")
+    """The error with the name of this machine."""
+    return fault_of(error, f"worker on {socket.gethostname()}: ")
 
 
 def _encoded(answer: RemoteAnswer) -> bytes:

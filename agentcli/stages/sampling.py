@@ -88,8 +88,7 @@ def _refuse_torchrun() -> None:
     if count > 1:
         raise UsageError(
             f"torchrun started {count} processes, and trees grow in one; start this "
-            "without torchrun, and train with `torchrun --nproc-per-node N -m agentcli "
-            "...`"
+            "without torchrun; `run` trains in several with run.processes=N"
         )
 
 

@@ -73,8 +73,10 @@ def refuse_greedy(settings: Settings) -> None:
         )
 
 
-def checked_objective(settings: Settings) -> Objective:
-    """The objective in the settings.
+def checked_objective(settings: Settings, processes: int | None = None) -> Objective:
+    """The objective in the settings, for a training in so many processes.
+
+    None: as many as this command has.
 
     Raises UsageError for options that it does not have, and for train.packing and
     train.sharding if they would have no effect.
@@ -91,7 +93,7 @@ def checked_objective(settings: Settings) -> Objective:
             f"train.sharding: fsdp, but objective {objective.name} needs a whole model "
             "in every process; set train.sharding=none"
         )
-    check_sharding("train", settings.train, process_count())
+    check_sharding("train", settings.train, processes or process_count())
     return objective
 
 

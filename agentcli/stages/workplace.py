@@ -33,12 +33,13 @@ class Workplace(Protocol):
 class Workshop:
     """The engines of this process, a loop's policy and its method's further models.
 
-    The policy keeps running between iterations if it can load other weights; the
-    further models always do.
+    With `keeps`, the policy keeps running between iterations if it can load other
+    weights; the further models always do.
     """
 
-    def __init__(self, pool: EnginePool) -> None:
+    def __init__(self, pool: EnginePool, keeps: bool = True) -> None:
         self._pool = pool
+        self._keeps = keeps
         self._policy: Reloadable | None = None
         self._models: dict[str, Policy] | None = None
         self._closing = AsyncExitStack()
@@ -48,9 +49,10 @@ class Workshop:
         """A grower that works in this process."""
         settings = plan.settings
         world = plan.world
+        # An engine takes what the others leave of its GPU.
         async with (
-            self.policy(settings, world, plan.model) as policy,
             _open_appraisers(plan) as appraisers,
+            self.policy(settings, world, plan.model) as policy,
         ):
             models = await self.further_models(settings, world)
             yield LocalGrower(
@@ -81,7 +83,7 @@ class Workshop:
             policy: Policy = self._policy
         else:
             policy = start_policy(settings, world, self._pool, model)
-            if isinstance(policy, Reloadable):
+            if self._keeps and isinstance(policy, Reloadable):
                 self._policy = policy
         try:
             yield policy
@@ -129,19 +131,22 @@ async def _open_appraisers(plan: GrowerPlan) -> "AsyncIterator[list[Appraiser]]"
 
 @asynccontextmanager
 async def open_workplace(
-    settings: Settings, progress: Progress
+    settings: Settings, progress: Progress, keeps: bool = True
 ) -> AsyncIterator[Workplace]:
-    """The workplace that `settings.cluster` describes, for the block only."""
+    """The workplace that `settings.cluster` describes, for the block only.
+
+    With `keeps`, it serves several stages; the policy rests between them.
+    """
     if settings.cluster.is_local:
         async with (
             EnginePool(settings.environment) as pool,
-            aclosing(Workshop(pool)) as workshop,
+            aclosing(Workshop(pool, keeps)) as workshop,
         ):
             yield workshop
     else:
         from agentcli.stages.cluster import open_cluster
 
-        async with open_cluster(settings, progress) as cluster:
+        async with open_cluster(settings, progress, keeps) as cluster:
             yield cluster
 
 
@@ -155,7 +160,7 @@ async def open_grower(
             yield grower
     else:
         async with (
-            open_workplace(plan.settings, progress) as opened,
+            open_workplace(plan.settings, progress, keeps=False) as opened,
             opened.grower(plan) as grower,
         ):
             yield grower

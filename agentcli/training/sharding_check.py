@@ -16,7 +16,8 @@ def check_sharding(
     if processes == 1:
         raise UsageError(
             f"{section}.sharding: fsdp, but there is one process; start several with "
-            "`torchrun --nproc-per-node N -m agentcli ...`"
+            "`torchrun --nproc-per-node N -m agentcli ...`, in `run` with "
+            "run.processes=N"
         )
     if settings.lora.bits == 4:
         raise UsageError(

@@ -13,9 +13,10 @@ import pytest
 from agentcli.errors import AgentCliError
 from agentcli.exploration.nodes import errored_tree
 from agentcli.records.runs import RunDirectory
+from agentcli.records.settings import ClusterSettings, PolicySettings, Settings, VllmSettings
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import Outcome
-from agentcli.stages.cluster import Seat
+from agentcli.stages.cluster import Seat, _gpus
 from agentcli.stages.harvest import Seedling
 from agentcli.stages.ray_start import _start
 from agentcli.stages.remote import RemoteAnswer, RemoteFault, RemoteReport, RemoteStage, RemoteTree, remote_stage
@@ -25,6 +26,7 @@ from agentcli.stages.tally import Tally
 from command_line import agentcli
 from grown_runs import roll, toy
 from refusal import refused
+from resting import heard
 
 ROLLOUT = ("rollout", "--env", "toy_world:ToyWorld", "--policy", "random", "-o", "new")
 
@@ -60,6 +62,48 @@ def test_a_worker_gives_the_trees_of_this_process(tmp_path: Path) -> None:
         trees.append(answer.tree)
     lines = [msgspec.json.encode(tree) + b"\n" for tree in trees]
     assert b"".join(lines) == RunDirectory(tmp_path / "here").trees.read_bytes()
+
+
+def test_a_worker_rests_at_the_end_of_its_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = heard(monkeypatch)
+    stages = [remote_stage(plan(toy("spark", tasks=count), tmp_path / "there", model=None)) for count in (1, 2)]
+    for stage in stages:
+        stage.model = "model"
+
+    async def work() -> None:
+        worker = RemoteWorker()
+        for stage in stages:
+            report = msgspec.json.decode(await worker.prepare(msgspec.json.encode(stage)), type=RemoteAnswer)
+            assert report.node
+            await worker.rest()
+        await worker.close()
+
+    asyncio.run(work())
+    assert said == ["start", "rest", "load", "rest", "close"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "there", "wanted", "gpus"),
+    [
+        (PolicySettings(kind="vllm", vllm=VllmSettings(tensor_parallel=2)), 8, None, 2),
+        (PolicySettings(kind="vllm"), 8, None, 1),
+        (PolicySettings(kind="vllm"), 0, None, 0),
+        (PolicySettings(kind="transformers", vllm=VllmSettings(tensor_parallel=2)), 8, None, 1),
+        (PolicySettings(kind="random"), 8, None, 0),
+        (PolicySettings(kind="vllm"), 8, 0.5, 0.5),
+    ],
+)
+def test_a_worker_gets_the_gpus_that_its_model_takes(
+    policy: PolicySettings, there: int, wanted: float | None, gpus: float
+) -> None:
+    class Machines:
+        """What Ray says of a cluster."""
+
+        def cluster_resources(self) -> dict[str, float]:
+            return {"CPU": 8.0, "GPU": float(there)}
+
+    settings = Settings(policy=policy, cluster=ClusterSettings(gpus=wanted))
+    assert _gpus(settings, Machines()) == gpus
 
 
 def refusal_of(stage: RemoteStage) -> str:

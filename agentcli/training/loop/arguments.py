@@ -15,6 +15,13 @@ from transformers import TrainingArguments
 from agentcli.records.files import derive_seed
 from agentcli.training.loop.distributed import Processes, check_processes
 
+GROUP_SECONDS = 6 * 60 * 60
+"""How long processes wait for each other.
+
+The first one writes checkpoints and moments meanwhile, 91 GB for 7B, onto a disk that
+may be slow. torchrun ends them at once if one of them ends, so nothing waits in vain.
+"""
+
 Arguments = TypeVar("Arguments", bound=TrainingArguments)
 
 
@@ -56,6 +63,7 @@ def trainer_arguments(
             remove_unused_columns=False,
             dataloader_pin_memory=cuda,
             ddp_find_unused_parameters=sees,
+            ddp_timeout=GROUP_SECONDS,
             num_train_epochs=1,
             **more,
         )

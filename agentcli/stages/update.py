@@ -1,0 +1,252 @@
+"""The update of one iteration of a loop, in this process or in processes of its own.
+
+The end of a process frees all of a GPU, which the loop's sampler takes next. Several
+can share a model, and an error of CUDA ends nothing but them. They are given the update
+as JSON, and answer with a line of JSON for everything that a user should see.
+"""
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentcli.errors import AgentCliError, UsageError
+from agentcli.exploration.settings import decode
+from agentcli.records.kernel import die_with_parent
+from agentcli.records.processes import rank
+from agentcli.records.runs import remember_hashes
+from agentcli.records.settings import RunSettings
+from agentcli.reports.standing import Progress
+from agentcli.stages.progress import Within
+from agentcli.stages.remote import RemoteFault, fault_of
+from agentcli.stages.session import Invocation, carry_out
+from agentcli.stages.train import perform, plan
+
+MODULE = "agentcli.stages.update"
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+"""With --standalone it chooses a free port, so that two loops do not meet."""
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+Warn = Callable[[str], None]
+
+
+class IterationUpdate(msgspec.Struct, kw_only=True):
+    """What `train` needs to know of an iteration; the rest is in its folder."""
+
+    settings: dict[str, Any]
+    run: str
+    """The iteration's folder."""
+    model: str
+    """The directory or hub id that it starts from."""
+    tracking: str
+    """The loop's folder for trackers."""
+    beside: dict[str, float]
+    """Metrics for trackers, besides those of the trees."""
+    command: list[str]
+    """The words of the loop, for the manifest."""
+    hashes: dict[str, str]
+    """What the loop has hashed already (records/runs.py)."""
+
+    def carry_out(self, progress: Progress, warn: Warn) -> None:
+        """Trains in this process; an interrupted training is resumed."""
+        update = plan(
+            decode(self.settings),
+            Path(self.run),
+            None,
+            model=self.model,
+            tracking_dir=Path(self.tracking),
+            beside=self.beside,
+        )
+        within = Within(progress, "success")
+        invocation = Invocation(self.command, resume=True, progress=within)
+        carry_out(update, partial(perform, warn=warn), invocation)
+
+
+def training_processes(settings: RunSettings) -> int:
+    """How many processes of their own train an iteration; 0: this one trains.
+
+    Raises UsageError for more than there are GPUs, and for a training in this process
+    that could not use what it sees.
+    """
+    import torch
+
+    gpus = torch.cuda.device_count()
+    if settings.train_in == "process":
+        if settings.processes > 1:
+            raise UsageError(
+                f"run.processes: {settings.processes}, but run.train_in is process, "
+                "which is one; set run.train_in=child"
+            )
+        if gpus > 1:
+            raise UsageError(
+                f"run.train_in: process, which sees {gpus} GPUs and trains on one; set "
+                f"run.train_in=child, or make one visible with {VISIBLE}=0"
+            )
+        return 0
+    if 0 < gpus < settings.processes:
+        raise UsageError(
+            f"run.processes: {settings.processes}, one GPU each, and {gpus} are "
+            f"visible; set run.processes={gpus}"
+        )
+    if settings.train_in == "auto" and settings.processes == 1 and not gpus:
+        return 0
+    return settings.processes
+
+
+def release_memory() -> None:
+    """Frees what finished work left behind: cycles of objects, and torch's cache."""
+    import torch
+
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+async def train_in_children(
+    update: IterationUpdate, processes: int, progress: Progress, warn: Warn
+) -> None:
+    """Trains in that many processes. Raises the error that ended them.
+
+    They may be killed at any moment, as snapshots are resumed: if this process is
+    interrupted or ends, they are.
+    """
+    words = ["-m", MODULE, msgspec.json.encode(update).decode()]
+    if processes > 1:
+        words = [*TORCHRUN, str(processes), *words]
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *words,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        env=_environment(processes, update.settings["threads"]),
+        start_new_session=True,
+        preexec_fn=partial(die_with_parent, signal.SIGKILL),
+    )
+    assert child.stdout is not None
+    try:
+        async for line in child.stdout:
+            fault = _shown(line, progress, warn)
+            if fault is not None:
+                raise fault.error()
+        code = await child.wait()
+    finally:
+        # torchrun's own end would take its time, and a page on the terminal.
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    if code:
+        how = signal.Signals(-code).name if code < 0 else f"status {code}"
+        raise AgentCliError(
+            f"{update.run}: the process that trains ended with {how}; go on with "
+            "--resume, and if nobody ended it, allow it more memory"
+        )
+
+
+def _environment(processes: int, threads: int) -> dict[str, str]:
+    """The environment of the processes: they import as this one does, and see as many
+    GPUs as they are, if there are any.
+    """
+    import torch
+
+    imported = os.pathsep.join(map(os.path.abspath, sys.path))
+    environment = os.environ | {"PYTHONPATH": imported, "PYTHONSAFEPATH": "1"}
+    # torchrun would choose a number, and say so.
+    environment.setdefault("OMP_NUM_THREADS", str(threads))
+    environment.setdefault(
+        "PYTHONWARNINGS", "ignore::FutureWarning,ignore::DeprecationWarning"
+    )
+    gpus = torch.cuda.device_count()
+    if gpus:
+        visible = os.environ.get(VISIBLE) or ",".join(map(str, range(gpus)))
+        environment[VISIBLE] = ",".join(visible.split(",")[:processes])
+    return environment
+
+
+class Event(msgspec.Struct, array_like=True):
+    """A line from a process that trains: wait, phase, warn or fault."""
+
+    name: str
+    values: list[Any]
+
+
+class Reporter(Progress):
+    """Sends everything to the loop; of several processes, only the first shows figures.
+
+    Takes stdout for itself: what libraries print there, in C too, goes to stderr.
+    """
+
+    def __init__(self) -> None:
+        self._pipe = os.dup(1)
+        os.dup2(2, 1)
+        self._rank = rank()
+
+    def wait(self, text: str) -> None:
+        """Shows what is waited for."""
+        self._show("wait", text)
+
+    def phase(self, text: str, figures: Mapping[str, float]) -> None:
+        """Shows how far the update is."""
+        self._show("phase", text, figures)
+
+    def warn(self, text: str) -> None:
+        """Shows a line beside the loop's bar."""
+        self._show("warn", text)
+
+    def fault(self, error: Exception) -> None:
+        """Says why this process ends."""
+        place = f"process {self._rank}: " if self._rank else ""
+        fault = fault_of(error, place)
+        self._send("fault", fault.kind, fault.text)
+
+    def _show(self, name: str, *values: Any) -> None:
+        if self._rank == 0:
+            self._send(name, *values)
+
+    def _send(self, name: str, *values: Any) -> None:
+        event = Event(name, list(values))
+        os.write(self._pipe, msgspec.json.encode(event) + b"\n")
+
+
+def _shown(line: bytes, progress: Progress, warn: Warn) -> RemoteFault | None:
+    """Shows what a line says; returns the fault that it names."""
+    try:
+        event = msgspec.json.decode(line, type=Event)
+    except msgspec.DecodeError:
+        # Something was printed before the process took its stdout.
+        sys.stderr.write(line.decode(errors="replace"))
+        return None
+    if event.name == "fault":
+        return RemoteFault(*event.values)
+    show: dict[str, Callable[..., None]]
+    show = {"wait": progress.wait, "phase": progress.phase, "warn": warn}
+    show[event.name](*event.values)
+    return None
+
+
+def main() -> None:
+    """Trains the update named on the command line, and reports to the loop.
+
+    A fault is reported, and is not the process's status: torchrun would print it once
+    more, and the loop ends all of them.
+    """
+    die_with_parent(signal.SIGKILL)
+    reporter = Reporter()
+    update = msgspec.json.decode(sys.argv[1], type=IterationUpdate)
+    remember_hashes(update.hashes)
+    try:
+        update.carry_out(reporter, reporter.warn)
+    except Exception as error:
+        if os.environ.get("AGENTCLI_DEBUG") == "1":
+            traceback.print_exc()
+        reporter.fault(error)
+
+
+if __name__ == "__main__":
+    main()
