@@ -368,7 +368,7 @@ class Inspected(Protocol):
 
 @runtime_checkable
 class Serving(Protocol):
-    """A world whose server has additional routes, protected by the same token."""
+    """A world whose server has additional routes."""
 
     def routes(self) -> "Sequence[BaseRoute]":
         """Starlette's routes: `Route("/retrieve", answer)`; `answer` may be async."""
