@@ -24,13 +24,13 @@ from websockets.exceptions import (
 )
 from websockets.sync.client import ClientConnection, connect
 
-from agentcli.environments.options import options_of
 from agentcli.environments.protocol import (
     Card,
     LostEngineError,
     NoEngineLeftError,
     Observation,
     Start,
+    options_of,
 )
 from agentcli.environments.registry import TOKEN_VARIABLE
 from agentcli.environments.seeded import (

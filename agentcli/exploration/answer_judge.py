@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from agentcli.environments.exam import Exam, Examining
+from agentcli.environments.protocol import Exam, Examining
 from agentcli.exploration.nodes import Node
 from agentcli.prompts.protocol import Message
 from agentcli.prompts.tags import one_line, unfenced

@@ -33,12 +33,6 @@ import msgspec
 
 from agentcli import __version__, errors
 from agentcli.environments.engines import frames
-from agentcli.environments.engines.checks import (
-    check_copy,
-    check_text,
-    cut,
-    refuse_long,
-)
 from agentcli.environments.protocol import (
     Closable,
     Engine,
@@ -52,12 +46,15 @@ from agentcli.environments.protocol import (
     World,
 )
 from agentcli.environments.registry import make_engine, make_world
-from agentcli.records.pictures import refuse_faulty
+from agentcli.records.pictures import Picture, refuse_faulty
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.shortage import lacks_memory, shortage
 
 FAREWELL_SECONDS = 2.0
 """How long engines may take to close when stdin has closed and there is no lifeline."""
+
+LONGEST_FAULT = 4000
+"""Most characters of an error message; a world may put any text into one."""
 
 
 @dataclass(eq=False, slots=True)
@@ -130,7 +127,7 @@ class Host:
         try:
             reply = self._answers[type(request)](request)
             frame = _answer_frame(reply, began)
-            refuse_long(reply, frame, self._most_bytes)
+            _refuse_long(reply, frame, self._most_bytes)
             return frame
         except (MemoryError, LostEngineError):
             raise
@@ -202,7 +199,7 @@ class Host:
             # Without a snapshot a state is known only while its engine is in it.
             assert slot.forkable is not None
             snapshot, observed = slot.snapshots[state]
-            check_copy(slot.forkable.restore(snapshot), observed)
+            _check_copy(slot.forkable.restore(snapshot), observed)
             slot.at = state
         return slot
 
@@ -213,7 +210,7 @@ class Host:
         """
         slot = self._acquire(history.task.id)
         observation = slot.engine.start(history.task).observation
-        check_text(history, 0, observation.text)
+        _check_text(history, 0, observation.text)
         brief = slot.engine if isinstance(slot.engine, Retracing) else None
         for index, action in enumerate(history.actions, start=1):
             if brief and index < len(history.actions):
@@ -221,7 +218,7 @@ class Host:
             else:
                 observation = slot.engine.step(action)
                 text = observation.text
-            check_text(history, index, text)
+            _check_text(history, index, text)
             self._replayed += 1
         if observation.state != history.key:
             raise errors.ReplayMismatchError(
@@ -297,11 +294,60 @@ def failure(error: BaseException) -> frames.Failed:
     """An exception as a message."""
     kind = type(error).__name__
     if isinstance(error, errors.AgentCliError):
-        return frames.Failed(kind, cut(str(error)))
+        return frames.Failed(kind, _cut(str(error)))
     if lacks_memory(error):
         return frames.Failed("EngineError", shortage())
     # The pool knows only agentcli's errors; the text names the class of any other.
-    return frames.Failed("EngineError", cut(f"{kind}: {error}"))
+    return frames.Failed("EngineError", _cut(f"{kind}: {error}"))
+
+
+def _refuse_long(reply: frames.Reply | None, frame: bytes | None, most: int) -> None:
+    """Raises EngineError if a reply, without its pictures, is longer than allowed."""
+    pictures: tuple[Picture, ...] = ()
+    if isinstance(reply, frames.Opened):
+        pictures = reply.start.observation.pictures
+    elif isinstance(reply, frames.Acted):
+        pictures = reply.observation.pictures
+    size = len(frame or b"") - sum(len(picture.png) for picture in pictures)
+    if size > most:
+        raise errors.EngineError(
+            f"its text and actions have {size} bytes, more than {most}; allow "
+            "more with --set environment.most_text_bytes=N"
+        )
+
+
+def _cut(fault: str) -> str:
+    """The text of an error, without the middle of a long one."""
+    if len(fault) <= LONGEST_FAULT:
+        return fault
+    half = LONGEST_FAULT // 2
+    return f"{fault[:half]}...{fault[-half:]}"
+
+
+def _check_copy(now: Observation, then: Observation) -> None:
+    """Raises ReplayMismatchError if a restored copy shows something else than before."""
+    if now == then:
+        return
+    for name in Observation.__struct_fields__:
+        shown = getattr(now, name)
+        recorded = getattr(then, name)
+        if shown != recorded:
+            raise errors.ReplayMismatchError(
+                f"{name} of the restored copy is {shown!r}, recorded was {recorded!r}"
+            )
+
+
+def _check_text(
+    history: frames.History,
+    index: int,
+    text: str,
+) -> None:
+    """Raises ReplayMismatchError if a replay shows another text than was recorded."""
+    recorded = history.observations[index]
+    if text != recorded:
+        raise errors.ReplayMismatchError(
+            f"replayed observation {index} is {text!r}, recorded was {recorded!r}"
+        )
 
 
 def _close(engine: Engine) -> None:
