@@ -27,13 +27,13 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from agentcli import __version__
 from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import WORLD_FAILED, Serving
 from agentcli.environments.registry import make_world, tasks_of
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.records.faults import UNREADABLE, fault_in
 from agentcli.records.settings import EnvironmentSettings
+from agentcli.version import __version__
 
 HERE = "127.0.0.1"
 NAMES = (HERE, "localhost")

@@ -16,11 +16,12 @@ from typing import Any
 
 import msgspec
 
-from agentcli import __version__, errors
+from agentcli import errors
 from agentcli.environments.engines import frames
 from agentcli.environments.engines.process import Process
 from agentcli.environments.protocol import WORLD_FAILED
 from agentcli.records.settings import EnvironmentSettings
+from agentcli.version import __version__
 
 SETUP_SECONDS = 120.0
 """How long a process may take to import its world and make a first engine."""

@@ -31,7 +31,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from agentcli import __version__, errors
+from agentcli import errors
 from agentcli.environments.engines import frames
 from agentcli.environments.protocol import (
     Closable,
@@ -49,6 +49,7 @@ from agentcli.environments.registry import make_engine, make_world
 from agentcli.records.pictures import Picture, refuse_faulty
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.shortage import lacks_memory, shortage
+from agentcli.version import __version__
 
 FAREWELL_SECONDS = 2.0
 """How long engines may take to close when stdin has closed and there is no lifeline."""

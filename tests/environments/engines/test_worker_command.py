@@ -142,8 +142,8 @@ def test_an_engine_that_hangs_ends_with_its_connection(session: str, fifo: int, 
 
 
 OTHER_RELEASE = """
-import agentcli
-agentcli.__version__ = "0.0.1"
+from agentcli import version
+version.__version__ = "0.0.1"
 from agentcli.environments.engines.worker import main
 main()
 """
