@@ -124,7 +124,7 @@ class OpenEnvWorld:
         refuse_bad_url(settings.name)
         self._url = settings.name
         self.options = options_of(settings, OpenEnvOptions)
-        facts = Facts(self._url, max(HTTP_SECONDS, settings.deadline_seconds))
+        facts = ServerFacts(self._url, max(HTTP_SECONDS, settings.deadline_seconds))
         schema = facts.get("/schema", OpenEnvSchema)
         if schema is None:
             raise MissingError(
@@ -280,7 +280,7 @@ def _is_loopback(url: str) -> bool:
     return urlsplit(url).hostname in LOOPBACK
 
 
-class Facts:
+class ServerFacts:
     """What a server says without a session, over HTTP."""
 
     def __init__(self, url: str, seconds: float = HTTP_SECONDS) -> None:

@@ -117,7 +117,7 @@ class EnvServer:
                 await websocket.close()
                 return
             await websocket.accept()
-            session = Session(self, pool)
+            session = ServedEpisode(self, pool)
             self.open_sessions += 1
             try:
                 await self._answer_all(websocket, session)
@@ -140,7 +140,7 @@ class EnvServer:
             max_body_size=MOST_REQUEST_BYTES,
         )
 
-    async def _answer_all(self, websocket: WebSocket, session: "Session") -> None:
+    async def _answer_all(self, websocket: WebSocket, session: "ServedEpisode") -> None:
         """Answers from the first message to the last."""
         if self.open_sessions > self.sessions:
             text = f"all {self.sessions} sessions are taken"
@@ -155,7 +155,7 @@ class EnvServer:
             await websocket.send_text(answer)
 
 
-class Session:
+class ServedEpisode:
     """One client and its episode."""
 
     def __init__(self, server: EnvServer, pool: EnginePool) -> None:
