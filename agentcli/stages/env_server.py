@@ -46,7 +46,9 @@ POLICY_VIOLATION = 1008
 """The close code of a session that broke a rule (RFC 6455)."""
 ACTION = {"properties": {"action": {"type": "string"}}, "required": ["action"]}
 SHOWN = ("text", "actions", "accepted", "pictures")
-OBSERVATION = {"properties": {name: {} for name in (*SHOWN, "end", "instruction")}}
+OBSERVATION: dict[str, Any] = {
+    "properties": {name: {} for name in (*SHOWN, "end", "instruction")}
+}
 SCHEMA = {"action": ACTION, "observation": OBSERVATION, "state": {}}
 
 

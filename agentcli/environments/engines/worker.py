@@ -439,8 +439,8 @@ def _read_setup(payload: bytes) -> frames.Setup:
 
 def _other_release(sign: str) -> errors.MissingError:
     return errors.MissingError(
-        f"its agentcli is release {__version__}, and {sign}; install the same release "
-        "on both sides"
+        f"the worker is release {__version__}, and {sign}; install the same release on "
+        "both sides"
     )
 
 
