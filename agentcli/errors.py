@@ -83,3 +83,14 @@ class PromptTooLongError(PolicyError):
 
     Inside a rollout, rollout.overlong says what becomes of it.
     """
+
+
+def error_class(name: str) -> type[AgentCliError]:
+    """The class of an error that another process reports by its name.
+
+    EngineError for a name that is not in this file.
+    """
+    kind = globals().get(name)
+    if isinstance(kind, type) and issubclass(kind, AgentCliError):
+        return kind
+    return EngineError

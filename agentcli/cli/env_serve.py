@@ -1,22 +1,15 @@
 """The command `agentcli env serve`."""
 
-from typing import TypeVar
-
 from agentcli.cli import completion
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.option import Option
-from agentcli.cli.options import DATA, DRY_RUN, JSON, LAYERS, QUIET
-from agentcli.cli.serve import HOST, server_option
+from agentcli.cli.options import DATA, DRY_RUN, JSON, LAYERS, MAX_STEPS, QUIET, SPLIT
+from agentcli.cli.serve import server_option
 from agentcli.errors import UsageError
-
-Number = TypeVar("Number", int, float)
 
 PORTS = range(2**16)
 SESSIONS = 256
-IDLE_SECONDS = 1800.0
-LONGEST_IDLE_SECONDS = 31_536_000.0
-"""One year."""
 
 SERVED_WORLD = Option(
     "world", "environment.name", "World to serve.", values=completion.worlds
@@ -27,51 +20,34 @@ PORT = server_option(
 MOST_SESSIONS = server_option(
     "--sessions", None, f"Most sessions at once. Default: {SESSIONS}.", int, "N"
 )
-IDLE = server_option(
-    "--idle",
-    None,
-    f"A session ends after S silent seconds. Default: {IDLE_SECONDS:g}.",
-    float,
-    "S",
-)
 PROCESSES = server_option(
     "--processes", "environment.processes", "Engine processes.", int, "N"
 )
 
 
 def serve(call: Call) -> None:
-    """Serve a world to --env http://HOST:PORT, until Ctrl-C.
+    """Serve a world to any OpenEnv client on this machine, until Ctrl-C.
 
-    Any client of OpenEnv can play it too. AGENTCLI_WORLD_TOKEN contains a
-    secret that clients must send; without a secret the server listens only
-    on loopback addresses.
+    A reset opens the task of its seed, counted along the split. From another
+    machine, use a tunnel: ssh -L 8100:127.0.0.1:8100 HOST
     """
     from agentcli.reports.output import print_data, print_json
-    from agentcli.stages.env_server import perform, plan
+    from agentcli.stages.env_server import EnvServer
 
-    port = _typed(call, "port", 8100)
+    port = 8100 if call.values["port"] is None else call.values["port"]
     if port not in PORTS:
         raise UsageError(f"--port {port}: a port is a number from 0 to {PORTS[-1]}")
-    sessions = _typed(call, "sessions", SESSIONS)
+    sessions = SESSIONS if call.values["sessions"] is None else call.values["sessions"]
     if sessions < 1:
         raise UsageError(f"--sessions {sessions}: allow at least one")
-    idle = _typed(call, "idle", IDLE_SECONDS)
-    if not 0 < idle <= LONGEST_IDLE_SECONDS:
-        raise UsageError(
-            f"--idle {idle:g}: give seconds, above 0 and at most "
-            f"{LONGEST_IDLE_SECONDS:g}"
-        )
     environment = call.settings.environment
-    server = plan(
-        environment,
-        host=call.values["host"] or "127.0.0.1",
-        port=port,
-        sessions=sessions,
-        idle_seconds=idle,
-    )
+    server = EnvServer(settings=environment, port=port, sessions=sessions)
     if call.dry:
-        counts = {name: len(tasks) for name, tasks in server.tasks.by_split.items()}
-        facts = {"url": server.url(port), "world": environment.name, "tasks": counts}
+        facts = {
+            "port": port,
+            "world": environment.name,
+            "tasks": len(server.tasks),
+        }
         print_data(facts, json=call.values["json"])
         return
     call.progress.wait(f"starting {environment.name}")
@@ -79,16 +55,11 @@ def serve(call: Call) -> None:
     def ready(url: str) -> None:
         call.progress.stop()
         if call.values["json"]:
-            print_json({"url": url, "use": f"--env {url}"})
+            print_json({"url": url})
         else:
-            print(f"--env {url}", flush=True)
+            print(url, flush=True)
 
-    perform(server, ready)
-
-
-def _typed(call: Call, name: str, default: Number) -> Number:
-    value: Number | None = call.values[name]
-    return default if value is None else value
+    server.serve(ready)
 
 
 COMMAND = Command(
@@ -98,10 +69,10 @@ COMMAND = Command(
         SERVED_WORLD,
         *LAYERS,
         DATA,
-        HOST,
+        SPLIT,
+        MAX_STEPS,
         PORT,
         MOST_SESSIONS,
-        IDLE,
         PROCESSES,
         DRY_RUN,
         JSON,

@@ -5,8 +5,10 @@ several processes can share a folder. A file that does not decode (torn, flipped
 another version) is computed again and replaced.
 """
 
+import errno
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -14,11 +16,13 @@ from typing import TypeVar
 import msgspec
 import zstandard
 
-from agentcli.environments.keeping import CACHE, keeping
+from agentcli.errors import WriteError
 from agentcli.records.files import write_atomic
 from agentcli.records.regular import require_regular
 
 T = TypeVar("T")
+CACHE = "AGENTCLI_CACHE"
+"""The environment variable that names the folder of games and translations."""
 
 
 def cache_folder(environ: Mapping[str, str], world: str) -> Path:
@@ -31,6 +35,26 @@ def cache_folder(environ: Mapping[str, str], world: str) -> Path:
         return Path(base) / world
     platform = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return platform / "agentcli" / world
+
+
+@contextmanager
+def keeping(folder: Path, variable: str) -> Iterator[None]:
+    """Turns an OSError of the block into a WriteError, or into a MemoryError.
+
+    A world that cannot keep its files fails for every task, so the rollout ends; an
+    EngineError would end one trajectory. The message names `folder` and the environment
+    variable that names another.
+    """
+    try:
+        yield
+    except OSError as error:
+        # A WriteError is an OSError too; the reason is in what it was raised from.
+        cause = error.__cause__ if isinstance(error, WriteError) else error
+        if isinstance(cause, OSError) and cause.errno == errno.ENOMEM:
+            raise MemoryError(f"{folder}: {cause.strerror}") from error
+        reason = getattr(cause, "strerror", None) or str(cause)
+        remedy = f"make room there, or name another folder: {variable}=DIR"
+        raise WriteError(f"{folder}: cannot be used ({reason}); {remedy}") from error
 
 
 @dataclass(frozen=True)

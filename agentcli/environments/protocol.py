@@ -19,9 +19,12 @@ and refuses with a one-line error if it is missing:
     Toolbox    the world's actions are named tools, a thought, or an answer
     Judging    the engine scores how good each of these actions would be
     Serving    the world's server has additional routes (agentcli env serve)
+    Examining  the world's tasks are questions with known answers
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -36,13 +39,18 @@ from typing import (
 import msgspec
 
 from agentcli.errors import EngineError, UsageError
+from agentcli.records.options import read_options
 from agentcli.records.pictures import Picture as Picture
+from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Reward, Task
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
 CapabilityT = TypeVar("CapabilityT")
+OptionsT = TypeVar("OptionsT", bound=msgspec.Struct)
+PLACE = "environment.options"
+"""The path of a world's own settings."""
 
 WORLD_FAILED = "the world failed: "
 """Start of a leaf's error message if the world itself raised, or if a state could not
@@ -368,10 +376,53 @@ class Inspected(Protocol):
 
 @runtime_checkable
 class Serving(Protocol):
-    """A world whose server has additional routes, protected by the same token."""
+    """A world whose server has additional routes."""
 
     def routes(self) -> "Sequence[BaseRoute]":
         """Starlette's routes: `Route("/retrieve", answer)`; `answer` may be async."""
+
+
+class Exam(msgspec.Struct, kw_only=True, frozen=True):
+    """An answer, together with its question."""
+
+    question: str
+    references: tuple[str, ...]
+    """The known answers; each of them is right."""
+    answer: str
+
+
+@runtime_checkable
+class Examining(Protocol):
+    """A world whose tasks are questions with known answers."""
+
+    def exam(self, task: Task, action: str) -> Exam | None:
+        """What an action answers to the question of a task.
+
+        None where it is no answer. Raises DataError for a task of other settings.
+        """
+        ...
+
+
+Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+"""(title, total) -> a function to call with the number finished so far."""
+
+
+@contextmanager
+def no_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar that shows nothing."""
+    yield lambda done: None
+
+
+BAR: ContextVar[Bar] = ContextVar("BAR", default=no_bar)
+"""How a world that makes something once, which takes a long time, shows its progress.
+
+It does not know which command runs it: nothing is shown unless the command has set one.
+"""
+
+
+def options_of(settings: EnvironmentSettings, kind: type[OptionsT]) -> OptionsT:
+    """The options, as the world's own type. Raises UsageError naming a wrong option."""
+    return read_options(settings.options, kind, PLACE, settings.name)
 
 
 def world_as(

@@ -3,7 +3,7 @@
 An installed package adds a world with an entry point in the group
 `agentcli.environments` (name -> "package.module:Class"). The name of a world that is
 not packaged is "package.module:Class" or "folder/file.py:Class". A Gymnasium
-environment is named "gym:ID", and a world on a server "http://HOST:PORT". A world is
+environment is named "gym:ID", an OpenEnv server "http://HOST:PORT". A world is
 imported only when it is made, so listing names imports none.
 """
 
@@ -31,10 +31,13 @@ WORLDS = {
 
 SCHEMES = {
     "gym:": "agentcli.environments.gym.world:GymWorld",
-    "http://": "agentcli.environments.remote.world:open_world",
-    "https://": "agentcli.environments.remote.world:open_world",
+    "http://": "agentcli.environments.openenv:OpenEnvWorld",
+    "https://": "agentcli.environments.openenv:OpenEnvWorld",
 }
 """Prefix of a name -> the class or function that makes the world."""
+
+TOKEN_VARIABLE = "AGENTCLI_WORLD_TOKEN"
+"""The environment variable with the secret that an OpenEnv server asks for."""
 
 PARTS = ("card", "tasks", "engine")
 """The members that every world has (protocol.World)."""

@@ -15,8 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from agentcli.environments.exam import Exam, Examining
-from agentcli.environments.protocol import World
+from agentcli.environments.protocol import Exam, Examining, World
 from agentcli.policies.protocol import Reply
 from agentcli.prompts.protocol import Message
 from agentcli.prompts.tags import one_line, unfenced

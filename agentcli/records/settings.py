@@ -47,6 +47,10 @@ class EnvironmentSettings(Section, kw_only=True):
     """Most steps per episode: the horizon K."""
     processes: Count = 1
     """Number of engine processes."""
+    worker: list[str] = field(default_factory=list)
+    """The command that starts an engine process, word by word, for instance [ssh, HOST,
+    python, -m, agentcli.environments.engines.worker]. Empty: this Python.
+    """
     deadline_seconds: Positive = 60.0
     """An engine call that takes longer is killed, and its leaf is errored."""
     most_text_bytes: Count = 2**20

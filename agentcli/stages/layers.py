@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentcli.environments.remote.wire import TOKEN_VARIABLE
+from agentcli.environments.registry import TOKEN_VARIABLE
 from agentcli.errors import DataError, UsageError
 from agentcli.exploration.settings import decode, method_of, rollout_class
 from agentcli.records.settings import Settings

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agentcli.stages.estimate import Expected
 
 SPEED_ONLY = {
-    "environment": ("processes", "deadline_seconds"),
+    "environment": ("processes", "worker", "deadline_seconds"),
     "policy": ("batch_rows", "linger_ms", "endpoint", "vllm"),
     "rollout": ("concurrency", "most_errored"),
     "train": ("save_every_updates",),

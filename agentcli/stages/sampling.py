@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agentcli.environments.engines.pool import EnginePool
-from agentcli.environments.exam import Examining
-from agentcli.environments.protocol import World, world_as
+from agentcli.environments.protocol import Examining, World, world_as
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.exploration.registry import REGISTRY as METHODS

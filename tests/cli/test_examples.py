@@ -95,7 +95,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str
 
 
 def test_the_session_holds_every_command() -> None:
-    # What serves until Ctrl-C is typed in tests/with_vllm and in tests/environments/remote.
+    # What serves until Ctrl-C is typed in tests/with_vllm and in tests/stages/test_env_server.py.
     assert sorted([*SESSION, ("serve",), ("env", "serve")]) == sorted(COMMANDS)
 
 

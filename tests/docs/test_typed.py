@@ -27,7 +27,7 @@ NOT_TYPED = {
     "agentcli export {run} --to model && agentcli push": "needs an account on the hub",
     "agentcli eval --model {repo}": "loads a model of the hub",
     "agentcli serve runs/rl --port 8001": "starts vLLM, and stays until Ctrl-C; tests/with_vllm types it",
-    "agentcli env serve": "stays until Ctrl-C; tests/environments/remote types it",
+    "agentcli env serve": "stays until Ctrl-C; tests/stages/test_env_server.py types it",
     "agentcli show RUN [TREE]": "the brackets say that TREE may be left out",
     "agentcli rollout --method rare-tool": "names the method alone; trees.md types it with its world and judge",
     "agentcli assign-credit --method rare-tool": "needs the trees of the hint above, which trees.md types",

@@ -4,7 +4,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-from agentcli.environments.card_drawing import draw_cards, read_cards
+from agentcli.environments.ezpoints import draw_cards, read_cards
 from agentcli.environments.protocol import Context, Forkable, Observation, Picture, World
 from agentcli.environments.registry import make_world
 from agentcli.environments.sokoban.drawing import draw_room, read_room

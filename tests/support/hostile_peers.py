@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentcli.environments.remote.client import Caller
-from agentcli.environments.remote.wire import ServedWorld
+from agentcli.environments.openenv import OpenEnvSchema, ServerFacts
 from agentcli.environments.search_qa.retrievers.http import HttpRetriever
 from agentcli.environments.search_qa.retrievers.served import HttpRetrieverOptions
 from agentcli.errors import AgentCliError
@@ -131,7 +130,7 @@ def _ask_endpoint(url: str, seconds: float) -> None:
 
 
 def _open_world(url: str, seconds: float) -> None:
-    Caller(url, seconds).get("/world", ServedWorld)
+    ServerFacts(url, seconds).get("/schema", OpenEnvSchema)
 
 
 PEERS: dict[str, Callable[[str, float], None]] = {

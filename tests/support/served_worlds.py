@@ -24,7 +24,7 @@ def process_of(*words: str, **environment: str) -> Iterator[tuple[str, "subproce
     ) as server:
         assert server.stdout is not None
         try:
-            yield server.stdout.readline().removeprefix("--env ").strip(), server
+            yield server.stdout.readline().strip(), server
         finally:
             server.kill()
 
@@ -39,30 +39,23 @@ def served(*words: str, **environment: str) -> Iterator[str]:
 Script = Callable[[dict[str, Any], int], Any]
 """Gives the answer to a message and to how many came before it in its session: a dictionary, raw text, or None to hang up."""
 
-ABOUT = {
-    "protocol": 1,
-    "version": "0.1.0",
-    "card": {"name": "toy", "role": "You are.", "splits": ["train", "test"], "evaluation_split": "test"},
-    "solvable": False,
-}
-TASK = {"id": "train/0", "world": "toy", "split": "train", "kind": "open"}
+SCHEMA = {"action": {"properties": {"move": {"type": "string"}}}, "observation": {"properties": {"text": {}}}}
 
 
-def seen(text: str = "A room.", number: int = 0, **changes: Any) -> dict[str, Any]:
+def seen(text: str = "A room.", done: bool = False) -> dict[str, Any]:
     """The answer that shows a state."""
-    observation = {"text": text, "actions": ["go"], "state": text, "number": number, "exact": False, **changes}
-    if number == 0:
-        observation["instruction"] = "Leave."
-    return {"type": "observation", "data": {"observation": observation, "reward": 0.0, "done": False}}
+    return {"type": "observation", "data": {"observation": {"text": text}, "reward": 0.0, "done": done}}
 
 
 @contextmanager
-def scripted(answer: Script, **pages: Any) -> Iterator[str]:
-    """The address of a server of the toy world's card whose sessions `answer`; `pages` replace what lies at its paths."""
-    shown: dict[str, Any] = {"world": ABOUT, "tasks": [TASK], **pages}
+def scripted(answer: Script, secret: str | None = None, **pages: Any) -> Iterator[str]:
+    """The address of an OpenEnv server whose sessions `answer`; `pages` replace what lies at its paths."""
+    shown: dict[str, Any] = {"schema": SCHEMA, "metadata": {"name": "rooms"}, **pages}
 
     def page(connection: ServerConnection, request: Request) -> Response | None:
-        name = request.path.partition("?")[0].strip("/")
+        if secret not in (None, request.headers.get("Authorization")):
+            return connection.respond(http.HTTPStatus.UNAUTHORIZED, "")
+        name = request.path.strip("/")
         if name == "ws":
             return None
         body = shown.get(name)

@@ -39,8 +39,7 @@ from agentcli.environments.alfworld.options import AlfworldOptions
 from agentcli.environments.alfworld.planner import plan
 from agentcli.environments.alfworld.statekey import Fact
 from agentcli.environments.alfworld.traj_data import traj_data
-from agentcli.environments.cache import cache_folder
-from agentcli.environments.keeping import CACHE, keeping
+from agentcli.environments.cache import CACHE, cache_folder, keeping
 from agentcli.records.files import derive_seed
 from agentcli.records.scratch import publish
 

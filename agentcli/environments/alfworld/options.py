@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from agentcli.environments.options import PLACE
+from agentcli.environments.protocol import PLACE
 from agentcli.errors import UsageError
 from agentcli.records.options import read_options
 from agentcli.records.section import Count, CountFromZero

@@ -14,10 +14,14 @@ from typing import TypeAlias
 import msgspec
 
 from agentcli.environments.protocol import Observation, Start, Verdict
+from agentcli.errors import EngineError
+from agentcli.records.pictures import LARGEST_BYTES, MOST_PICTURES
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 
 HEADER = struct.Struct("!I")
+SHOWN_BYTES = 60
+"""Most bytes that a message quotes of what is no frame."""
 
 
 class Frame(msgspec.Struct, array_like=True, tag=True, gc=False):
@@ -41,6 +45,8 @@ class Setup(Frame):
     The answer is Ready, or Failed, after which the process ends.
     """
 
+    release: str
+    """The pool's version of agentcli, which must be the worker's."""
     settings: EnvironmentSettings
     engines: int
     """Maximum number of live engines."""
@@ -161,13 +167,26 @@ def encode_frame(message: Request | Reply) -> bytes:
     return bytes(buffer)
 
 
-def take_frames(buffer: bytearray) -> list[bytes]:
-    """Removes all complete frames from the start of `buffer`; returns the payloads."""
+def longest_reply(settings: EnvironmentSettings) -> int:
+    """Most bytes of a reply: of its text and actions, and of its pictures."""
+    return settings.most_text_bytes + MOST_PICTURES * LARGEST_BYTES
+
+
+def take_frames(buffer: bytearray, longest: int) -> list[bytes]:
+    """Removes all complete frames from the start of `buffer`; returns the payloads.
+
+    Raises EngineError for a frame of more than `longest` bytes. The command of a worker
+    that prints text, as a login shell does, starts such a frame: its letters are read
+    as a length.
+    """
     payloads = []
     end = 0
     while len(buffer) - end >= HEADER.size:
         begin = end + HEADER.size
         (length,) = HEADER.unpack_from(buffer, end)
+        if length > longest:
+            shown = bytes(buffer[end : end + SHOWN_BYTES])
+            raise EngineError(f"it sent what is not a worker's answer: {shown!r}")
         if begin + length > len(buffer):
             break
         end = begin + length

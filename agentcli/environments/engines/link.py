@@ -9,6 +9,7 @@ that.
 """
 
 import asyncio
+import shlex
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -20,16 +21,17 @@ from agentcli.environments.engines import frames
 from agentcli.environments.engines.process import Process
 from agentcli.environments.protocol import WORLD_FAILED
 from agentcli.records.settings import EnvironmentSettings
+from agentcli.version import __version__
 
 SETUP_SECONDS = 120.0
 """How long a process may take to import its world and make a first engine."""
 STARTING = "starting an engine process"
-AS_THEY_ARE = {
-    "MissingError": errors.MissingError,
-    "ReplayMismatchError": errors.ReplayMismatchError,
-    "WriteError": errors.WriteError,
-    "UsageError": errors.UsageError,
-}
+AS_THEY_ARE = (
+    errors.MissingError,
+    errors.ReplayMismatchError,
+    errors.WriteError,
+    errors.UsageError,
+)
 """Errors of a process that concern more than one call, so they are not reported as
 EngineError. A full disk, a missing library, or something that the world cannot do
 affects every task.
@@ -76,7 +78,13 @@ class Link:
         """
         self.solvable = False
         """Whether the world's engines can plan; known once the process is set up."""
-        self._settings = frames.Setup(settings, engines)
+        self._settings = frames.Setup(__version__, settings, engines)
+        self._command = settings.worker
+        self._starting = STARTING
+        """Names the set-up in errors."""
+        if settings.worker:
+            self._starting = f"environment.worker: {shlex.join(settings.worker)}"
+        self._longest = frames.longest_reply(settings)
         self._deadline = settings.deadline_seconds
         self._loop = asyncio.get_running_loop()
         self._calls: deque[PendingCall] = deque()
@@ -162,7 +170,9 @@ class Link:
         if call is self._setup:
             self._set_up(call, reply)
         elif isinstance(reply, frames.Failed):
-            kind = AS_THEY_ARE.get(reply.kind, errors.EngineError)
+            kind = errors.error_class(reply.kind)
+            if kind not in AS_THEY_ARE:
+                kind = errors.EngineError
             fault = reply.text
             if issubclass(kind, errors.EngineError):
                 fault = f"{WORLD_FAILED}{fault}"
@@ -186,13 +196,16 @@ class Link:
 
     def _relaunch(self) -> asyncio.Future[Any]:
         """Starts a process; the future is done once its world is set up."""
-        setup = self._pending(self._settings, STARTING, SETUP_SECONDS)
+        setup = self._pending(self._settings, self._starting, SETUP_SECONDS)
         self._setup = setup
         self._calls.appendleft(setup)
         try:
-            self._process = Process(self.received, self.ended)
+            self._process = Process(
+                self._command, self._longest, self.received, self.ended
+            )
         except OSError as error:
-            self._fail_all(errors.EngineError(f"{STARTING}: {error}"))
+            kind = errors.MissingError if self._command else errors.EngineError
+            self._fail_all(kind(f"{self._starting}: {error}"))
             return setup.future
         except MemoryError as error:
             self._fail_all(error)
@@ -207,18 +220,26 @@ class Link:
     def _set_up(self, setup: PendingCall, reply: frames.Reply) -> None:
         """Handles the answer to Setup."""
         self._setup = None
-        if isinstance(reply, frames.Failed):
+        if isinstance(reply, frames.Ready):
+            self.solvable = reply.solvable
+            setup.succeed(None)
+        else:
             if self._process is not None:
                 self._process.kill()
                 self._process = None
-            error = getattr(errors, reply.kind, errors.EngineError)(reply.text)
+            error = self._refusal(reply)
             setup.fail(error)
             # Without a world no call can be answered.
             self._fail_all(error)
-        elif isinstance(reply, frames.Ready):
-            self.solvable = reply.solvable
-            setup.succeed(None)
         self._watch()
+
+    def _refusal(self, reply: frames.Reply) -> errors.AgentCliError:
+        """The error of a set-up that failed, with the user's command, if there is one."""
+        place = f"{self._starting}: " if self._command else ""
+        if not isinstance(reply, frames.Failed):
+            name = type(reply).__name__
+            return errors.EngineError(f"{place}it answered {name} to Setup")
+        return errors.error_class(reply.kind)(f"{place}{reply.text}")
 
     def _watch(self) -> None:
         """Sets the alarm for the time when the first call would be overdue."""

@@ -1,5 +1,8 @@
 """One worker process, for the event loop: sends and receives frames, notices its end.
 
+A worker of another Python or on another machine is started by a command of the user's,
+and is a process of this machine too: an ssh client for instance.
+
 It does not use asyncio's subprocesses. A second Ctrl-C while one is being started makes
 them wait forever (Python 3.11), and their data arrives one turn of the event loop late.
 """
@@ -10,11 +13,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
 from agentcli.environments.engines.frames import take_frames
+from agentcli.errors import EngineError
 
 CLOSE_SECONDS = 2.0
 """How long a process may take to close its engines before it is killed."""
@@ -34,20 +38,24 @@ COMMAND = (sys.executable, "-P", "-m", "agentcli.environments.engines.worker")
 class Process:
     """A worker process, which the constructor starts. Raises OSError.
 
+    `command` starts it; empty, this Python does. An answer has `longest` bytes at most.
     `received(process, payload)` is called for each frame that the worker sends;
     `ended(process, how)` once after the last frame, when the worker is gone: `how` is
     MemoryError if there was no memory here to read what it sent. When the parent
     process ends, for whatever reason, the kernel kills the worker and the child
-    processes of its engines.
+    processes of its engines. A worker of a command ends when its stdin closes.
     """
 
     def __init__(
         self,
+        command: Sequence[str],
+        longest: int,
         received: Callable[["Process", bytes], None],
         ended: Callable[["Process", str | MemoryError], None],
     ) -> None:
         self._received = received
         self._ended = ended
+        self._longest = longest
         self._loop = asyncio.get_running_loop()
         self._inbox = bytearray()
         self._outbox = bytearray()
@@ -55,7 +63,7 @@ class Process:
         self._gone: asyncio.Future[None] = self._loop.create_future()
         theirs, self._lifeline = os.pipe()
         try:
-            self._popen = _start(theirs)
+            self._popen = _start(command, theirs)
         except BaseException:
             os.close(self._lifeline)
             raise
@@ -85,8 +93,12 @@ class Process:
         return resident_mb(self._popen.pid)
 
     def kill(self) -> None:
-        """Kills the worker and its children."""
+        """Kills the worker and its children.
+
+        The signal reaches none on another machine; those end when their stdin closes.
+        """
         if not self._gone.done():
+            self._close_stdin()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, signal.SIGKILL)
 
@@ -95,7 +107,10 @@ class Process:
         self._close_stdin()
         await asyncio.wait([self._gone], timeout=CLOSE_SECONDS)
         self.kill()
-        await self._gone
+        # A worker that no signal reaches, and that is stuck, holds its pipes open.
+        await asyncio.wait([self._gone], timeout=CLOSE_SECONDS)
+        if not self._gone.done():
+            self._bury()
 
     def last_words(self) -> str:
         """The most useful lines of the worker's stderr, as part of a one-line message.
@@ -119,7 +134,12 @@ class Process:
     def _read(self) -> None:
         data = _available(self._stdout)
         self._inbox += data or b""
-        for payload in take_frames(self._inbox):
+        try:
+            payloads = take_frames(self._inbox, self._longest)
+        except EngineError as error:
+            self._bury(str(error))
+            return
+        for payload in payloads:
             self._received(self, payload)
         # Only the worker has the other end open, so the worker has ended.
         if data == b"":
@@ -147,7 +167,7 @@ class Process:
             # No reader is left; `_read` notices that the worker has ended.
             return len(data)
 
-    def _bury(self, shortage: MemoryError | None = None) -> None:
+    def _bury(self, fault: str | MemoryError | None = None) -> None:
         # Children of its engines may still be running: kill them too.
         self.kill()
         code = self._popen.wait()
@@ -160,14 +180,14 @@ class Process:
         self._stderr.close()
         os.close(self._lifeline)
         self._gone.set_result(None)
-        if shortage is not None:
-            self._ended(self, shortage)
-            return
+        self._ended(self, fault or self._end(code))
+
+    def _end(self, code: int) -> str:
         how = f"exited with status {code}"
         if code < 0:
             how = f"died of {signal.Signals(-code).name}"
         unexplained = " (memory ran out?)" if code == -signal.SIGKILL else ""
-        self._ended(self, f"the engine process {how}{self.last_words() or unexplained}")
+        return f"the engine process {how}{self.last_words() or unexplained}"
 
     def _close_stdin(self) -> None:
         if not self._stdin.closed:
@@ -175,16 +195,20 @@ class Process:
             self._stdin.close()
 
 
-def _start(lifeline: int) -> "subprocess.Popen[bytes]":
-    path = os.pathsep.join(map(os.path.abspath, sys.path))
+def _start(command: Sequence[str], lifeline: int) -> "subprocess.Popen[bytes]":
+    environ = os.environ | {"PYTHONHASHSEED": "0"}
+    # Another Python has packages of its own, and ssh passes no lifeline on.
+    if not command:
+        command = (*COMMAND, str(lifeline))
+        environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, sys.path))
     return subprocess.Popen(
-        [*COMMAND, str(lifeline)],
+        command,
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         pass_fds=[lifeline],
-        env=os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": "0"},
+        env=environ,
         start_new_session=True,
     )
 

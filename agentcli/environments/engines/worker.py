@@ -1,14 +1,16 @@
 """One engine process: `python -m agentcli.environments.engines.worker`.
 
-Only the pool starts it and talks to it. It keeps the live engines and snapshots of the
+The pool starts it, or a command of the user's (environment.worker), and only the pool
+talks to it. It keeps the live engines and snapshots of the
 tasks pinned to it, and answers one request at a time. It never decides what happens to
 a task: a call that raises is reported and its engine discarded; the pool notices
 crashes and hangs.
 
 It ends when its stdin closes, and kills the child processes of its engines. It cannot
 outlive its parent: argument 1 is the lifeline, a file descriptor whose closing makes
-the kernel kill it. Requests and replies use private copies of stdin and stdout; file
-descriptor 1 then points at stderr, so an engine may print anything.
+the kernel kill it. Without one, a thread ends it soon after its stdin has closed.
+Requests and replies use private copies of stdin and stdout; file descriptor 1 then
+points at stderr, so an engine may print anything.
 """
 
 import atexit
@@ -20,20 +22,17 @@ import os
 import select
 import signal
 import sys
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+import msgspec
+
 from agentcli import errors
 from agentcli.environments.engines import frames
-from agentcli.environments.engines.checks import (
-    check_copy,
-    check_text,
-    cut,
-    refuse_long,
-)
 from agentcli.environments.protocol import (
     Closable,
     Engine,
@@ -47,9 +46,16 @@ from agentcli.environments.protocol import (
     World,
 )
 from agentcli.environments.registry import make_engine, make_world
-from agentcli.records.pictures import refuse_faulty
+from agentcli.records.pictures import Picture, refuse_faulty
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.shortage import lacks_memory, shortage
+from agentcli.version import __version__
+
+FAREWELL_SECONDS = 2.0
+"""How long engines may take to close when stdin has closed and there is no lifeline."""
+
+LONGEST_FAULT = 4000
+"""Most characters of an error message; a world may put any text into one."""
 
 
 @dataclass(eq=False, slots=True)
@@ -122,7 +128,7 @@ class Host:
         try:
             reply = self._answers[type(request)](request)
             frame = _answer_frame(reply, began)
-            refuse_long(reply, frame, self._most_bytes)
+            _refuse_long(reply, frame, self._most_bytes)
             return frame
         except (MemoryError, LostEngineError):
             raise
@@ -194,7 +200,7 @@ class Host:
             # Without a snapshot a state is known only while its engine is in it.
             assert slot.forkable is not None
             snapshot, observed = slot.snapshots[state]
-            check_copy(slot.forkable.restore(snapshot), observed)
+            _check_copy(slot.forkable.restore(snapshot), observed)
             slot.at = state
         return slot
 
@@ -205,7 +211,7 @@ class Host:
         """
         slot = self._acquire(history.task.id)
         observation = slot.engine.start(history.task).observation
-        check_text(history, 0, observation.text)
+        _check_text(history, 0, observation.text)
         brief = slot.engine if isinstance(slot.engine, Retracing) else None
         for index, action in enumerate(history.actions, start=1):
             if brief and index < len(history.actions):
@@ -213,7 +219,7 @@ class Host:
             else:
                 observation = slot.engine.step(action)
                 text = observation.text
-            check_text(history, index, text)
+            _check_text(history, index, text)
             self._replayed += 1
         if observation.state != history.key:
             raise errors.ReplayMismatchError(
@@ -289,11 +295,60 @@ def failure(error: BaseException) -> frames.Failed:
     """An exception as a message."""
     kind = type(error).__name__
     if isinstance(error, errors.AgentCliError):
-        return frames.Failed(kind, cut(str(error)))
+        return frames.Failed(kind, _cut(str(error)))
     if lacks_memory(error):
         return frames.Failed("EngineError", shortage())
     # The pool knows only agentcli's errors; the text names the class of any other.
-    return frames.Failed("EngineError", cut(f"{kind}: {error}"))
+    return frames.Failed("EngineError", _cut(f"{kind}: {error}"))
+
+
+def _refuse_long(reply: frames.Reply | None, frame: bytes | None, most: int) -> None:
+    """Raises EngineError if a reply, without its pictures, is longer than allowed."""
+    pictures: tuple[Picture, ...] = ()
+    if isinstance(reply, frames.Opened):
+        pictures = reply.start.observation.pictures
+    elif isinstance(reply, frames.Acted):
+        pictures = reply.observation.pictures
+    size = len(frame or b"") - sum(len(picture.png) for picture in pictures)
+    if size > most:
+        raise errors.EngineError(
+            f"its text and actions have {size} bytes, more than {most}; allow "
+            "more with --set environment.most_text_bytes=N"
+        )
+
+
+def _cut(fault: str) -> str:
+    """The text of an error, without the middle of a long one."""
+    if len(fault) <= LONGEST_FAULT:
+        return fault
+    half = LONGEST_FAULT // 2
+    return f"{fault[:half]}...{fault[-half:]}"
+
+
+def _check_copy(now: Observation, then: Observation) -> None:
+    """Raises ReplayMismatchError if a restored copy shows something else than before."""
+    if now == then:
+        return
+    for name in Observation.__struct_fields__:
+        shown = getattr(now, name)
+        recorded = getattr(then, name)
+        if shown != recorded:
+            raise errors.ReplayMismatchError(
+                f"{name} of the restored copy is {shown!r}, recorded was {recorded!r}"
+            )
+
+
+def _check_text(
+    history: frames.History,
+    index: int,
+    text: str,
+) -> None:
+    """Raises ReplayMismatchError if a replay shows another text than was recorded."""
+    recorded = history.observations[index]
+    if text != recorded:
+        raise errors.ReplayMismatchError(
+            f"replayed observation {index} is {text!r}, recorded was {recorded!r}"
+        )
 
 
 def _close(engine: Engine) -> None:
@@ -336,19 +391,32 @@ def _hang_on(lifeline: int) -> None:
         os._exit(1)
 
 
-def _end_group() -> None:
-    """Kills the child processes of the engines, and this process."""
+def _end_with(requests: BinaryIO) -> None:
+    """Ends this process soon after its requests end, whatever its engines do then.
+
+    Not even an engine that hangs outlives the other end of an ssh connection.
+    """
+    poller = select.poll()
+    poller.register(requests, select.POLLRDHUP)
+    poller.poll()
+    time.sleep(FAREWELL_SECONDS)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _end_group(is_whole: bool) -> None:
+    """Kills the child processes of the engines, and this process.
+
+    `is_whole`: the shell of the command that started it is in its group, and ends too.
+    """
     # There may be no parent left to do this.
-    if os.getpgrp() == os.getpid():
+    if is_whole or os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
 
 
 def _set_up(payload: bytes) -> tuple[Host | None, bytes]:
     """The host that Setup requests, and the frame that answers Setup."""
     try:
-        setup = frames.decode_request(payload)
-        if not isinstance(setup, frames.Setup):
-            raise errors.EngineError("the first message must be Setup")
+        setup = _read_setup(payload)
         world = make_world(setup.settings)
         host = Host(world, setup.settings, setup.engines)
         return host, frames.encode_frame(frames.Ready(host.solvable))
@@ -356,16 +424,51 @@ def _set_up(payload: bytes) -> tuple[Host | None, bytes]:
         return None, frames.encode_frame(failure(error))
 
 
+def _read_setup(payload: bytes) -> frames.Setup:
+    """The first message. Raises MissingError where another release has sent it."""
+    try:
+        setup = frames.decode_request(payload)
+    except msgspec.DecodeError as error:
+        raise _other_release(f"cannot read the settings: {error}") from error
+    if not isinstance(setup, frames.Setup):
+        raise errors.EngineError("the first message must be Setup")
+    if setup.release != __version__:
+        raise _other_release(f"this is {setup.release}")
+    return setup
+
+
+def _other_release(sign: str) -> errors.MissingError:
+    return errors.MissingError(
+        f"the worker is release {__version__}, and {sign}; install the same release on "
+        "both sides"
+    )
+
+
+def _hash_alike() -> None:
+    """Starts this process anew unless hashes are the same in all workers.
+
+    The order of sets depends on them. A command in between may not pass variables on.
+    """
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        words = [sys.executable, *sys.orig_argv[1:]]
+        os.execve(sys.executable, words, os.environ | {"PYTHONHASHSEED": "0"})
+
+
 def main() -> int:
     """Serves requests until stdin closes.
 
     The exit status is 1 if the world cannot be set up.
     """
-    _hang_on(int(sys.argv[1]))
+    _hash_alike()
+    lifeline = sys.argv[1:]
+    if lifeline:
+        _hang_on(int(lifeline[0]))
     # Registered first, so it runs last: libraries have cleaned up by then.
-    atexit.register(_end_group)
+    atexit.register(_end_group, is_whole=not lifeline)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, replies = _private_pipes()
+    if not lifeline:
+        threading.Thread(target=_end_with, args=(requests,), daemon=True).start()
     faulthandler.enable(all_threads=False)
     inbox = _read_frames(requests)
     host, answer = _set_up(next(inbox, b""))

@@ -8,8 +8,7 @@ import importlib
 from typing import Any
 
 from agentcli.environments.gym.options import GymOptions
-from agentcli.environments.options import options_of
-from agentcli.environments.protocol import Card, Engine
+from agentcli.environments.protocol import Card, Engine, options_of
 from agentcli.environments.seeded import seeded_card, seeded_tasks
 from agentcli.errors import MissingError, UsageError
 from agentcli.records.settings import EnvironmentSettings

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from agentcli.environments.chance import chance, strikes
+from agentcli.environments.generated import chance, strikes
 from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.environments.scienceworld.hints import GO_TO, ROOMS, things_of
 from agentcli.errors import DataError

@@ -9,8 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from agentcli.environments.cache import cache_folder
-from agentcli.environments.options import options_of
-from agentcli.environments.protocol import Card, Context, Requisite
+from agentcli.environments.protocol import Card, Context, Requisite, options_of
 from agentcli.environments.scienceworld import tutor
 from agentcli.environments.scienceworld.actions import FORMS
 from agentcli.environments.scienceworld.engine import ScienceWorldEngine

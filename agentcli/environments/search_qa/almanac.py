@@ -5,7 +5,7 @@ from functools import lru_cache
 from math import isqrt
 from typing import NamedTuple
 
-from agentcli.environments.invented import invented_names
+from agentcli.environments.generated import invented_names
 from agentcli.records.files import derive_seed
 
 RELATIONS = {

@@ -4,8 +4,7 @@ from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from agentcli.environments.options import PLACE
-from agentcli.environments.protocol import Requisite
+from agentcli.environments.protocol import PLACE, Requisite
 from agentcli.environments.search_qa.corpus_file import read_corpus
 from agentcli.environments.search_qa.documents import corpus
 from agentcli.environments.search_qa.options import SearchQaOptions

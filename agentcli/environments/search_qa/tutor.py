@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from agentcli.environments.chance import chance
+from agentcli.environments.generated import chance
 from agentcli.environments.protocol import Advice, Context
 from agentcli.environments.search_qa.almanac import RELATIONS, almanac
 from agentcli.environments.search_qa.library import heads_in

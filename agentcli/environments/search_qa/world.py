@@ -8,10 +8,15 @@ retriever take their place where they are named (source.py).
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from agentcli.environments.chance import SPLITS
-from agentcli.environments.exam import Exam
-from agentcli.environments.options import options_of
-from agentcli.environments.protocol import Advice, Card, Context, Requisite
+from agentcli.environments.generated import SPLITS
+from agentcli.environments.protocol import (
+    Advice,
+    Card,
+    Context,
+    Exam,
+    Requisite,
+    options_of,
+)
 from agentcli.environments.search_qa import tutor
 from agentcli.environments.search_qa.engine import SearchQaEngine, tools_of
 from agentcli.environments.search_qa.library import titles_in

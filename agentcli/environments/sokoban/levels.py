@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from agentcli.environments.chance import split_number
+from agentcli.environments.generated import split_number
 from agentcli.environments.sokoban.rules import MOVES, Cell, Position, beside, solve
 from agentcli.errors import UsageError
 from agentcli.records.files import derive_seed

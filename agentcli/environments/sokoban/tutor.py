@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from agentcli.environments.chance import strikes
+from agentcli.environments.generated import strikes
 from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.environments.sokoban.rules import (
     MOVES,

@@ -4,7 +4,6 @@ Rewards are those of gym-sokoban: -0.1 a step, +1 for a box that comes onto a ta
 -1 for one that leaves it, +10 for the last one.
 """
 
-from agentcli.environments.options import options_of
 from agentcli.environments.protocol import (
     Advice,
     Card,
@@ -12,6 +11,7 @@ from agentcli.environments.protocol import (
     Observation,
     Picture,
     Start,
+    options_of,
 )
 from agentcli.environments.sokoban import tutor
 from agentcli.environments.sokoban.drawing import draw_room, read_room

@@ -11,8 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from agentcli.environments.options import options_of
-from agentcli.environments.protocol import Card, Observation, Start
+from agentcli.environments.protocol import Card, Observation, Start, options_of
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
-from agentcli.environments.invented import invented_names
+from agentcli.environments.generated import invented_names
 from agentcli.environments.tool_qa.kinds import FACTORS, KINDS, Kind, Property
 from agentcli.records.files import derive_seed
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from agentcli.environments.chance import split_of
+from agentcli.environments.generated import split_of
 from agentcli.environments.row_files import row_files, rows_of
 from agentcli.environments.tool_qa.options import ToolQaOptions
 from agentcli.errors import DataError

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from agentcli.environments.chance import chance
+from agentcli.environments.generated import chance
 from agentcli.environments.protocol import Advice, Context
 from agentcli.environments.tool_qa.evidence import letters_of, stated
 from agentcli.environments.tool_qa.kinds import FACTORS

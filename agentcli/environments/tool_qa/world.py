@@ -8,9 +8,8 @@ they cannot be answered without tools, and often by several of them.
 from collections.abc import Mapping
 from functools import cached_property
 
-from agentcli.environments.chance import SPLITS
-from agentcli.environments.options import options_of
-from agentcli.environments.protocol import Advice, Card, Context, Requisite
+from agentcli.environments.generated import SPLITS
+from agentcli.environments.protocol import Advice, Card, Context, Requisite, options_of
 from agentcli.environments.tool_qa import tutor
 from agentcli.environments.tool_qa.engine import ToolQaEngine
 from agentcli.environments.tool_qa.options import ToolQaOptions

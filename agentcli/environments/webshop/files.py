@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from agentcli.environments.making import BAR, no_bar
-from agentcli.environments.options import PLACE
+from agentcli.environments.protocol import BAR, PLACE, no_bar
 from agentcli.environments.webshop.options import WebshopOptions
 from agentcli.environments.webshop.products import (
     LONGEST_ASIN,

@@ -8,7 +8,7 @@ values of each option, so that not every product that fits can be had as it is w
 import random
 from collections.abc import Iterator
 
-from agentcli.environments.options import PLACE
+from agentcli.environments.protocol import PLACE
 from agentcli.environments.webshop.kinds import KINDS, ProductKind
 from agentcli.environments.webshop.options import (
     GENERATOR_VERSION,

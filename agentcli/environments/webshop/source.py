@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from agentcli.environments.options import PLACE
-from agentcli.environments.protocol import Requisite
+from agentcli.environments.protocol import PLACE, Requisite
 from agentcli.environments.webshop.catalogue import Catalogue, in_memory
 from agentcli.environments.webshop.files import (
     ENDINGS,

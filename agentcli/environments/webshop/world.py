@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agentcli.environments.cache import cache_folder
-from agentcli.environments.options import PLACE, options_of
-from agentcli.environments.protocol import Card, Requisite
+from agentcli.environments.protocol import PLACE, Card, Requisite, options_of
 from agentcli.environments.webshop.engine import WebshopEngine
 from agentcli.environments.webshop.options import WebshopOptions
 from agentcli.environments.webshop.source import GoalSource, real_files

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from agentcli.environments.alfworld.engine import AlfworldEngine
 from agentcli.environments.alfworld.fast import library
-from agentcli.environments.cache import Cache
-from agentcli.environments.keeping import keeping
+from agentcli.environments.cache import Cache, keeping
 from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
 from refusal import refusal, refused
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from agentcli.environments.engines.pool import EnginePool
-from agentcli.environments.exam import Exam
+from agentcli.environments.protocol import Exam
 from agentcli.environments.registry import make_world
 from agentcli.environments.search_qa.retrievers.http import HttpRetriever
 from agentcli.environments.search_qa.retrievers.served import HttpRetrieverOptions

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow
 import pytest
 import zstandard
-from agentcli.environments.chance import split_of
+from agentcli.environments.generated import split_of
 from agentcli.environments.protocol import Context
 from agentcli.environments.registry import make_world
 from agentcli.environments.tool_qa.rows import load_rows

@@ -16,7 +16,7 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
-from agentcli.environments.keeping import keeping
+from agentcli.environments.cache import keeping
 from agentcli.errors import EngineError, MissingError
 from agentcli.records.scratch import ScratchFolder
 

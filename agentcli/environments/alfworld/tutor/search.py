@@ -15,7 +15,7 @@ import msgspec
 from agentcli.environments.alfworld.layouts import fits
 from agentcli.environments.alfworld.names import type_of
 from agentcli.environments.alfworld.tutor.knowledge import goal_of, know
-from agentcli.environments.chance import chance, strikes
+from agentcli.environments.generated import chance, strikes
 from agentcli.environments.protocol import (
     FINISHED,
     Advice,

@@ -11,8 +11,8 @@ from collections.abc import Container, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from agentcli.environments.chance import split_of
-from agentcli.environments.options import PLACE
+from agentcli.environments.generated import split_of
+from agentcli.environments.protocol import PLACE
 from agentcli.environments.search_qa.almanac import RELATIONS, Entity, almanac
 from agentcli.environments.search_qa.options import SearchQaOptions
 from agentcli.environments.search_qa.questions.protocol import Question

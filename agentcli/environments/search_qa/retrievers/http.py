@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import msgspec
 
-from agentcli.environments.options import PLACE
+from agentcli.environments.protocol import PLACE
 from agentcli.environments.search_qa.retrievers.protocol import (
     Document,
     Hit,

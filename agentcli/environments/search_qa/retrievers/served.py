@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from agentcli.environments.options import PLACE
+from agentcli.environments.protocol import PLACE
 from agentcli.errors import UsageError
 from agentcli.records.section import CountFromZero, Positive
 

@@ -6,7 +6,7 @@ from collections.abc import Container
 from functools import lru_cache
 from typing import NamedTuple
 
-from agentcli.environments.chance import split_of
+from agentcli.environments.generated import split_of
 from agentcli.environments.tool_qa.knowledge import knowledge
 from agentcli.environments.tool_qa.options import ToolQaOptions
 from agentcli.environments.tool_qa.questions.path import (

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from agentcli.environments.chance import chance
+from agentcli.environments.generated import chance
 from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.environments.webshop import pages
 from agentcli.environments.webshop.tutor.compact import open_hits

@@ -9,29 +9,27 @@ from typing import Any
 
 import pytest
 from agentcli.environments.protocol import Closable, Engine, LostEngineError
-from agentcli.environments.registry import make_world
+from agentcli.environments.registry import TOKEN_VARIABLE, make_world
 from agentcli.records.files import read_records
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Outcome, Tree
 from command_line import Answer, agentcli
 from refusal import refused
-from served_worlds import ABOUT, Script, scripted, seen
+from served_worlds import Script, scripted, seen
 
 NOWHERE = "http://127.0.0.1:9"
+ACTIONS = "environment.options.actions=[go]"
 
 
 def playing(message: dict[str, Any], count: int) -> Any:
-    """A sound session: rooms that are numbered by the steps taken."""
+    """A sound session: rooms that are numbered by the steps taken since the reset."""
     if message["type"] == "state":
         return {"type": "state", "data": {}}
-    if message["type"] == "reset":
-        return seen()
-    number = message["data"]["at"] + 1
-    return seen(f"Room {number}.", number)
+    return seen() if message["type"] == "reset" else seen(f"Room after {message['data']['move']}.")
 
 
 def rollout(url: str, folder: Path, *words: str) -> Answer:
-    out = ("--max-steps", "3", "--leaves", "2", "--tasks", "1", "-q", "-o", str(folder / "run"))
+    out = ("--set", ACTIONS, "--max-steps", "3", "--leaves", "2", "--tasks", "1", "-q", "-o", str(folder / "run"))
     return agentcli("rollout", "--env", url, "--policy", "random", *out, *words)
 
 
@@ -97,28 +95,33 @@ def test_a_session_that_is_always_lost_is_an_errored_leaf(tmp_path: Path) -> Non
     assert not any(word in fault for word in ("\n", "Traceback", "File ", "raise "))
 
 
-@pytest.mark.parametrize("much", [{"text": "x" * 2 * 10**6}, {"actions": ["go"] * 500_000}], ids=["text", "actions"])
-def test_a_long_observation_is_an_errored_leaf_and_is_not_stored(much: dict[str, Any], tmp_path: Path) -> None:
-    with scripted(answering(json.dumps(seen(number=1, **much)))) as url:
+def test_a_long_observation_is_an_errored_leaf_and_is_not_stored(tmp_path: Path) -> None:
+    with scripted(answering(json.dumps(seen("x" * 2 * 10**6)))) as url:
         rollout(url, tmp_path, "--leaves", "1")
     (fault,) = errors(tmp_path)
     assert "environment.most_text_bytes" in fault
     assert (tmp_path / "run" / "trees.jsonl").stat().st_size < 10_000
 
 
-def test_a_forgotten_session_is_replayed(tmp_path: Path) -> None:
-    """The server hangs up once, at the second step; what was played is played again in a new session."""
-    hung: list[int] = []
+def second_step(change: Script) -> tuple[Script, list[str]]:
+    """A server that answers as `change` does to the second step after the first reset; and the messages that it got."""
+    got: list[str] = []
 
     def answer(message: dict[str, Any], count: int) -> Any:
-        if message["type"] == "step" and message["data"]["at"] == 1 and not hung:
-            hung.append(count)
-            return None
+        got.append(message["type"])
+        if got.count("step") == 2 and got.count("reset") == 1 and message["type"] == "step":
+            return change(message, count)
         return playing(message, count)
 
+    return answer, got
+
+
+def test_a_forgotten_session_is_replayed(tmp_path: Path) -> None:
+    """The server hangs up once, at the second step; what was played is played again in a new session."""
+    answer, got = second_step(lambda message, count: None)
     with scripted(answer) as url:
-        assert rollout(url, tmp_path).code == 0
-    assert hung
+        assert rollout(url, tmp_path, "--leaves", "1").code == 0
+    assert got.count("reset") == 2
     assert errors(tmp_path) == []
 
 
@@ -128,10 +131,8 @@ def test_another_answer_on_replay_is_an_errored_leaf(tmp_path: Path) -> None:
     def answer(message: dict[str, Any], count: int) -> Any:
         if message["type"] == "reset":
             resets.append(count)
-        if message["type"] == "step" and message["data"]["at"] == 1 and len(resets) == 1:
-            return None
-        if message["type"] == "step" and message["data"]["at"] == 0:
-            return seen(f"Room of visit {len(resets)}.", 1)
+        if message["type"] == "step":
+            return seen(f"Room of visit {len(resets)}.") if count == 2 else None
         return playing(message, count)
 
     with scripted(answer) as url:
@@ -159,11 +160,11 @@ def test_a_late_answer_is_an_errored_leaf(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pages", "code", "parts"),
     [
-        ({"world": {**ABOUT, "protocol": 2}}, 4, ("version 2", "install the same")),
-        ({"world": b"<html>"}, 4, ("/world", "protocol")),
-        ({"world": {**ABOUT, "card": {}}}, 4, ("/world", "$.card")),
-        ({"world": None}, 4, ("no world", "agentcli env serve")),
-        ({"tasks": b"[" * 9}, 4, ("/tasks", "protocol")),
+        ({"schema": b"<html>"}, 4, ("/schema", "protocol")),
+        ({"schema": {"action": {}}}, 4, ("/schema", "observation")),
+        ({"schema": {"action": {}, "observation": {}}}, 2, ("environment.options.action",)),
+        ({"schema": None}, 4, ("no world", "agentcli env serve")),
+        ({"metadata": b"[" * 9}, 4, ("/metadata", "protocol")),
     ],
 )
 def test_a_bad_page_is_refused(pages: dict[str, Any], code: int, parts: tuple[str, ...], tmp_path: Path) -> None:
@@ -184,24 +185,16 @@ def test_a_bad_address_is_refused(url: str) -> None:
     refused(lambda: make_world(EnvironmentSettings(name=url)), names="environment.name")
 
 
-def test_options_belong_to_the_server() -> None:
-    with scripted(playing) as url:
-        settings = EnvironmentSettings(name=url, options={"seed": 3})
-        refused(lambda: make_world(settings), names=("environment.options.seed", url), remedy="agentcli env serve")
-
-
 def test_another_world_than_the_panels_is_refused(tmp_path: Path) -> None:
     panel = tmp_path / "panel.json"
     assert agentcli("env", "panel", "ezpoints", "--tasks", "2", "-o", str(panel)).code == 0
     with scripted(playing) as url:
-        refused(rollout(url, tmp_path, "--panel", str(panel)), 3, names=(str(panel), "ezpoints", "toy"))
+        refused(rollout(url, tmp_path, "--panel", str(panel)), 3, names=(str(panel), "ezpoints", "rooms"))
 
 
-def test_a_server_that_was_replaced_by_another_world_is_an_errored_leaf(tmp_path: Path) -> None:
-    """Its tasks are still those of the toy world."""
-    other = {**ABOUT, "card": {**ABOUT["card"], "name": "other"}}  # type: ignore[dict-item]
-    with scripted(playing, world=other) as url:
-        rollout(url, tmp_path, "--leaves", "1")
-    (fault,) = errors(tmp_path)
-    assert "other" in fault
-    assert "toy" in fault
+def test_a_secret_of_the_server_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, "open sesame")
+    with scripted(playing, secret="Bearer open sesame") as url:
+        make_world(EnvironmentSettings(name=url)).engine().close()  # type: ignore[attr-defined]
+        monkeypatch.delenv(TOKEN_VARIABLE)
+        refused(lambda: make_world(EnvironmentSettings(name=url)), 4, names=url, remedy=TOKEN_VARIABLE)

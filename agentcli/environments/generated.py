@@ -1,0 +1,62 @@
+"""What generated worlds share: repeatable draws, splits of tasks, and invented names."""
+
+import hashlib
+import random
+from functools import lru_cache
+from typing import Any
+
+from agentcli.records.files import derive_seed
+
+SPLITS = {"train": range(0, 70), "valid": range(70, 80), "test": range(80, 100)}
+"""Split -> the texts that it holds, by their numbers."""
+
+STARTS = (
+    *("b", "br", "c", "d", "dr", "f", "g", "gr", "h", "k", "kl", "l", "m", "n", "p"),
+    *("pr", "qu", "r", "s", "st", "t", "tr", "v", "w", "z"),
+)
+VOWELS = ("a", "e", "i", "o", "u", "ai", "ei", "ou")
+MIDDLES = (
+    *("b", "d", "l", "ll", "m", "n", "nd", "r", "rv", "s", "st", "t", "th", "v", "x"),
+)
+
+
+@lru_cache(maxsize=65536)
+def chance(episode_seed: int, habit: str) -> float:
+    """A number in [0, 1) that is drawn once per episode and habit."""
+    return random.Random(derive_seed(episode_seed, habit)).random()
+
+
+def strikes(share: float, *occasion: Any) -> bool:
+    """True for a fixed `share` of occasions, chosen by hash."""
+    return derive_seed(*occasion) < share * 2.0**64
+
+
+def split_number(text: str) -> int:
+    """The fixed number of a text, from 0 to 99; each split has a range of them."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return int.from_bytes(digest[:8], "big") % 100
+
+
+def split_of(text: str) -> str:
+    """The split that a text belongs to."""
+    number = split_number(text)
+    return next(split for split, numbers in SPLITS.items() if number in numbers)
+
+
+def invented_names(
+    rng: random.Random, taken: set[str], ending: str, number: int
+) -> tuple[str, ...]:
+    """Names that no model has read about, sorted.
+
+    Each ends with `ending`, or with a random syllable if it is empty. `taken`, in lower
+    case, is extended.
+    """
+    names: list[str] = []
+    while len(names) < number:
+        parts = [rng.choice(STARTS), rng.choice(VOWELS), rng.choice(MIDDLES)]
+        name = "".join(parts) + (ending or rng.choice(VOWELS) + rng.choice("lmnrst"))
+        name = name.capitalize()
+        if name.lower() not in taken:
+            taken.add(name.lower())
+            names.append(name)
+    return tuple(sorted(names))

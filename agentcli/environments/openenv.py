@@ -1,0 +1,432 @@
+"""A world that an OpenEnv server plays: `--env http://HOST:PORT`.
+
+Its facts are asked over HTTP, and a websocket is a session. Such a server has only
+reset, step and state. Tasks are seeds (environments/seeded.py). A server that takes no
+seed must begin all episodes in the same way: `env check` reports whether it does.
+
+Nothing that a server sends is trusted: bodies and waits are limited (records/http.py),
+answers are typed, and error texts become one line. Losing a session ends the engine
+process (LostEngineError), so that the pool replays its states, once.
+"""
+
+import os
+from contextlib import ExitStack, suppress
+from http import HTTPStatus
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidHandshake,
+    InvalidStatus,
+    WebSocketException,
+)
+from websockets.sync.client import ClientConnection, connect
+
+from agentcli.environments.protocol import (
+    Card,
+    LostEngineError,
+    NoEngineLeftError,
+    Observation,
+    Start,
+    options_of,
+)
+from agentcli.environments.registry import TOKEN_VARIABLE
+from agentcli.environments.seeded import (
+    Play,
+    SeededOptions,
+    seed_of,
+    seeded_card,
+    seeded_tasks,
+)
+from agentcli.errors import EngineError, MissingError, UsageError
+from agentcli.records.faults import UNREADABLE, fault_in, shown
+from agentcli.records.http import (
+    Asking,
+    BlockingHttpClient,
+    LongAnswerError,
+    NoAnswerError,
+)
+from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.types import Task
+from agentcli.registry import nearest
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+CONNECT_SECONDS = 10.0
+HTTP_SECONDS = 10.0
+"""The shortest deadline of an answer over HTTP."""
+MOST_BYTES = 16 * 2**20
+"""The longest answer."""
+TOO_BIG = 1009
+"""The close code of a message that was too long (RFC 6455)."""
+CAPACITY = "CAPACITY_REACHED"
+"""The error code of a server that has no session left."""
+SESSION = "SESSION_ERROR"
+"""The error code of a session that has ended."""
+T = TypeVar("T")
+BOOKKEEPING = ("metadata", "done", "reward")
+"""Fields of OpenEnv's own actions and observations."""
+
+
+class OpenEnvOptions(SeededOptions, kw_only=True, frozen=True):
+    """environment.options of an OpenEnv server."""
+
+    action: str | None = None
+    """The field of its action that the agent writes. None: the only one that has no
+    default.
+    """
+    text: str | None = None
+    """The field of its observation that the agent reads. None: all of them."""
+    reset: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Further arguments of its reset."""
+
+
+class OpenEnvSchema(msgspec.Struct):
+    """The answer to GET /schema: JSON schemas."""
+
+    action: dict[str, Any]
+    observation: dict[str, Any]
+
+
+class OpenEnvMetadata(msgspec.Struct):
+    """The answer to GET /metadata."""
+
+    name: str
+
+
+class OpenEnvStep(msgspec.Struct):
+    """The answer to reset and step."""
+
+    observation: dict[str, Any]
+    reward: float | None = None
+    done: bool = False
+
+
+class Fault(msgspec.Struct):
+    """An error of a request."""
+
+    message: str
+    code: str = ""
+
+
+class ServerMessage(msgspec.Struct):
+    """Any message of the server, its data not read yet."""
+
+    type: str
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class OpenEnvWorld:
+    """The world at an address. Raises UsageError, MissingError and EngineError."""
+
+    def __init__(self, settings: EnvironmentSettings) -> None:
+        refuse_bad_url(settings.name)
+        self._url = settings.name
+        self.options = options_of(settings, OpenEnvOptions)
+        facts = ServerFacts(self._url, max(HTTP_SECONDS, settings.deadline_seconds))
+        schema = facts.get("/schema", OpenEnvSchema)
+        if schema is None:
+            raise MissingError(
+                f"{self._url}: what answers there is no world: it has no /schema; "
+                "start one with: agentcli env serve NAME"
+            )
+        about = facts.get("/metadata", OpenEnvMetadata)
+        self._name = about.name if about else "openenv"
+        self._field = _chosen(schema.action, self.options.action, self._url)
+        fields = schema.observation.get("properties", {})
+        text = self.options.text
+        if text is not None and text not in fields:
+            hint = nearest(text, fields)
+            raise UsageError(
+                f"environment.options.text: the observations of {self._url} have no "
+                f"{text}; {hint}"
+            )
+        kind = schema.action["properties"][self._field].get("type")
+        self._is_number = kind in ("integer", "number")
+
+    @property
+    def card(self) -> Card:
+        """Its facts, as far as the options say them."""
+        return seeded_card(self._name, self.options)
+
+    def tasks(self, split: str) -> list[Task]:
+        """The seeds of a split."""
+        return seeded_tasks(self._name, split, self.options)
+
+    def engine(self) -> "OpenEnvEngine":
+        """A new session."""
+        return OpenEnvEngine(self._url, self.options, self._field, self._is_number)
+
+
+class OpenEnvEngine:
+    """One session. States are restored by replaying the actions."""
+
+    def __init__(
+        self, url: str, options: OpenEnvOptions, field: str, is_number: bool
+    ) -> None:
+        self._connection = Connection(url)
+        self._options = options
+        self._field = field
+        self._is_number = is_number
+        names = options.actions or ()
+        self._values = {name: number for number, name in enumerate(names)}
+
+    def start(self, task: Task) -> Start:
+        """Resets the session with the task's seed."""
+        seed = seed_of(task)
+        data = {**self._options.reset, "seed": seed}
+        answer = self._connection.ask("reset", data, "observation", OpenEnvStep)
+        self._play = Play(self._options, seed)
+        first = self._play.begin(self._text(answer), tuple(self._values))
+        return Start(instruction=self._options.instruction, observation=first)
+
+    def step(self, action: str) -> Observation:
+        """Writes the action into its field; one that is no number changes nothing."""
+        written = action.strip()
+        value = self._value(written)
+        if value is None:
+            return self._play.refuse()
+        data = {self._field: value}
+        answer = self._connection.ask("step", data, "observation", OpenEnvStep)
+        return self._play.advance(
+            written,
+            self._text(answer),
+            tuple(self._values),
+            answer.reward or 0.0,
+            "terminated" if answer.done else None,
+        )
+
+    def close(self) -> None:
+        """Ends the session."""
+        self._connection.close()
+
+    def _value(self, written: str) -> str | int | None:
+        if self._values:
+            number = self._values.get(written)
+            return number if self._is_number or number is None else written
+        if not self._is_number:
+            return written
+        return int(written) if written.lstrip("-").isdecimal() else None
+
+    def _text(self, answer: OpenEnvStep) -> str:
+        shown = self._options.text
+        if shown is not None:
+            if shown not in answer.observation:
+                raise EngineError(f"its observation has no {shown}")
+            return _plain(answer.observation[shown])
+        lines = []
+        for name, value in answer.observation.items():
+            if name not in BOOKKEEPING:
+                lines.append(f"{name}: {_plain(value)}")
+        return "\n".join(lines)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode()
+
+
+def _chosen(schema: dict[str, Any], name: str | None, url: str) -> str:
+    """The field of an action that the agent writes.
+
+    Raises UsageError where the options must name it.
+    """
+    properties: dict[str, Any] = schema.get("properties", {})
+    fields = [key for key in properties if key not in BOOKKEEPING]
+    if name is not None:
+        if name in fields:
+            return name
+        hint = nearest(name, fields)
+        raise UsageError(
+            f"environment.options.action: the actions of {url} have no {name}; {hint}"
+        )
+    needed = [key for key in fields if key in schema.get("required", fields)]
+    if len(needed) == 1:
+        return needed[0]
+    raise UsageError(
+        f"{url}: its actions have the fields {', '.join(fields) or 'none'}; say which "
+        "one the agent writes: environment.options.action=FIELD"
+    )
+
+
+def refuse_bad_url(url: str) -> None:
+    """Raises UsageError for an address that names no server."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise UsageError(
+            f"environment.name: {shown(url)}: {error}; write http://HOST:PORT"
+        ) from error
+    if not host or port == 0 or parts.query or parts.fragment:
+        raise UsageError(
+            f"environment.name: {shown(url)} names no server; write http://HOST:PORT"
+        )
+    if parts.username or parts.password:
+        raise UsageError(
+            f"environment.name: a server's address would be recorded with its "
+            f"password; set {TOKEN_VARIABLE} instead"
+        )
+
+
+def _headers() -> dict[str, str]:
+    token = os.environ.get(TOKEN_VARIABLE)
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _is_loopback(url: str) -> bool:
+    return urlsplit(url).hostname in LOOPBACK
+
+
+class ServerFacts:
+    """What a server says without a session, over HTTP."""
+
+    def __init__(self, url: str, seconds: float = HTTP_SECONDS) -> None:
+        """An answer has `seconds` in all."""
+        self._url = url.rstrip("/")
+        # A proxy of the environment is not for this machine's own addresses.
+        asking = Asking(
+            seconds=seconds,
+            setting="environment.deadline_seconds",
+            headers=_headers(),
+            trust_env=not _is_loopback(url),
+        )
+        self._client = BlockingHttpClient(asking)
+
+    def get(self, path: str, kind: type[T]) -> T | None:
+        """The typed answer of a path; None if there is nothing at that path.
+
+        Raises MissingError where nobody answers, or only to others, and EngineError for
+        an answer that is not of the type.
+        """
+        place = f"{self._url}{path}"
+        try:
+            answer = self._client.ask("GET", place, MOST_BYTES)
+        except LongAnswerError as error:
+            raise EngineError(f"{place}: {error}") from error
+        except NoAnswerError as error:
+            raise _missing(self._url, shown(str(error))) from error
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return None
+        _refuse_status(answer.status, answer.body, place)
+        return _typed(answer.body, kind, place)
+
+
+def _typed(data: "bytes | msgspec.Raw", kind: type[T], place: str) -> T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except UNREADABLE as error:
+        raise EngineError(
+            f"{place}: its answer is not what the protocol allows: "
+            f"{fault_in(error, bytes(data))}"
+        ) from error
+
+
+def _refuse_status(status: int, body: bytes, place: str) -> None:
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        raise MissingError(
+            f"{place}: refused (status {status}); set {TOKEN_VARIABLE} to the "
+            "token of its server"
+        )
+    if status != HTTPStatus.OK:
+        text = shown(body[:400].decode(errors="replace"))
+        raise EngineError(f"{place}: status {status}: {text}")
+
+
+def _missing(url: str, fault: str) -> MissingError:
+    return MissingError(
+        f"{url}: no world answers ({fault}); start its server, for instance with: "
+        "agentcli env serve NAME"
+    )
+
+
+class Connection:
+    """One session of a server.
+
+    Raises MissingError where nobody answers, and NoEngineLeftError where all sessions
+    are taken.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self._closing = ExitStack()
+        self._socket = self._closing.enter_context(_open(self._url))
+        # A server that has no session left says so and hangs up, perhaps before it
+        # hears anything; another one is silent until it is asked.
+        with suppress(ConnectionClosed):
+            self._send("state", {})
+        answer = self._receive()
+        if answer.type == "error" and self._typed(answer.data, Fault).code == CAPACITY:
+            self.close()
+            raise NoEngineLeftError(
+                f"{self._url}: all its sessions are taken; end who plays there, or let "
+                "its server have more"
+            )
+
+    def ask(self, kind: str, data: Any, expected: str, as_type: type[T]) -> T:
+        """Sends a message; gives the data of its answer.
+
+        Raises LostEngineError for a lost session, and EngineError for what the server
+        reports.
+        """
+        try:
+            self._send(kind, data)
+        except ConnectionClosed as error:
+            raise self._lost(error) from error
+        answer = self._receive()
+        if answer.type == "error":
+            fault = self._typed(answer.data, Fault)
+            text = f"{self._url}: {shown(fault.message)}"
+            raise (LostEngineError if fault.code == SESSION else EngineError)(text)
+        if answer.type != expected:
+            raise EngineError(
+                f"{self._url}: answered {shown(answer.type)!r} to {kind}, and not "
+                f"{expected!r}"
+            )
+        return self._typed(answer.data, as_type)
+
+    def close(self) -> None:
+        """Ends the session."""
+        self._closing.close()
+
+    def _send(self, kind: str, data: Any) -> None:
+        self._socket.send(msgspec.json.encode({"type": kind, "data": data}), text=True)
+
+    def _typed(self, data: "bytes | msgspec.Raw", kind: type[T]) -> T:
+        return _typed(data, kind, self._url)
+
+    def _receive(self) -> ServerMessage:
+        try:
+            text = self._socket.recv(decode=False)
+        except ConnectionClosed as error:
+            raise self._lost(error) from error
+        return self._typed(text, ServerMessage)
+
+    def _lost(self, error: ConnectionClosed) -> Exception:
+        if error.sent is not None and error.sent.code == TOO_BIG:
+            return EngineError(
+                f"{self._url}: its answer is longer than {MOST_BYTES} bytes"
+            )
+        reason = error.rcvd.reason if error.rcvd else "the connection broke"
+        return LostEngineError(f"{self._url}: the session is gone: {shown(reason)}")
+
+
+def _open(url: str) -> ClientConnection:
+    scheme, _, rest = url.partition("://")
+    address = f"{'wss' if scheme == 'https' else 'ws'}://{rest}/ws"
+    try:
+        return connect(
+            address,
+            additional_headers=_headers(),
+            compression=None,
+            max_size=MOST_BYTES,
+            open_timeout=CONNECT_SECONDS,
+            proxy=None if _is_loopback(url) else True,
+        )
+    except InvalidStatus as error:
+        _refuse_status(error.response.status_code, b"", address)
+        raise _missing(url, shown(str(error))) from error
+    except (OSError, InvalidHandshake, WebSocketException) as error:
+        raise _missing(url, shown(str(error)) or type(error).__name__) from error
