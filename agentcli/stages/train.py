@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     from agentcli.training.loop.trackers import Sampled
 
 EMPTY: Mapping[str, float] = MappingProxyType({})
+WIDE_GAP = 0.05
+"""Nats per token, from which a gap between sampler and trainer takes up much of the
+clip range.
+"""
 
 
 def refuse_adapter_beside_model(settings: Settings) -> None:
@@ -274,6 +278,9 @@ def perform(
     from agentcli.training.loop.job import Job
 
     use_threads(settings.threads)
+    trained = settings.train
+    if objective.reads_tokens and trained.recomputes and not trained.recompute_logprobs:
+        note("train.recompute_logprobs: true, which other settings of train imply")
     job = Job(
         model=plan.model,
         out=run.checkpoint,
@@ -299,6 +306,14 @@ def perform(
     }
     if used != plan.used:
         statistics |= changes
+    gap = statistics.get("logprob_gap", {}).get("mean", 0.0)
+    if gap >= WIDE_GAP and trained.importance_cap is None:
+        # Without the figure, so that a loop says it once.
+        note(
+            "warning: log-probabilities of sampler and trainer differ by "
+            f"{WIDE_GAP:g} nats a token or more (gap_mean); weigh tokens by that: "
+            "--set train.importance_cap=2"
+        )
     # Later stages inherit the number that was asked for.
     session.settings = settings
     record = session.finish(latest=warn is None, statistics=statistics)
