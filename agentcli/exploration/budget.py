@@ -1,7 +1,9 @@
 """The budget of a whole rollout, in generated tokens, steps, leaves or mixed groups.
 
 A group is mixed if it has a success and a failure: only such a tree teaches by
-comparison, so a budget of groups is DAPO's dynamic sampling. Costs are added up from the ledgers in the panel's order. A tree counts if less than the
+comparison, so a budget of groups is DAPO's dynamic sampling.
+
+Costs are added up from the ledgers in the panel's order. A tree counts if less than the
 budget was spent before it. So every method stops at the same cost, apart from its last
 tree. Which trees count depends on the trees alone, not on concurrency or interruptions.
 The panel is gone through once. A tree is begun only if the trees before it are not
@@ -80,7 +82,8 @@ class Allowance:
     """The trees of a panel that a budget pays for, while they grow out of order.
 
     Without a budget, all are paid for. `known` has the ledgers of trees that were grown
-    earlier and whether they are mixed, by task id. `settings` determine the most that a tree can cost.
+    earlier and whether they are mixed, by task id. `settings` determine the most that a
+    tree can cost.
     """
 
     def __init__(

@@ -144,7 +144,7 @@ class TrainSettings(Section, kw_only=True):
     """
     dual_clip: Annotated[float, Meta(gt=1, le=1e9)] | None = None
     """Where the advantage A is negative, the surrogate is at least dual_clip * A (Ye et
-    al. 2020, eq. 5, who take 3). None: a ratio far above 1 has no bound there.
+    al. 2020, who take 3). None: a ratio far above 1 has no bound there.
     """
     ratio: Literal["token", "sequence"] = "token"
     """The ratio of probabilities. token: each token's own. sequence: one for a whole
@@ -236,4 +236,6 @@ class TrainSettings(Section, kw_only=True):
     def recomputes(self) -> bool:
         """Whether the trainer computes the log-probabilities `old` itself."""
         other_weights = self.lora.bits == 4
-        return self.recompute_logprobs or other_weights or self.importance_cap is not None
+        return (
+            self.recompute_logprobs or other_weights or self.importance_cap is not None
+        )

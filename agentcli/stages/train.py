@@ -5,11 +5,11 @@ reads no credit gets none. The credit method matters only if train.aggregate is 
 then the loss is averaged as in that method's paper.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentcli.credit.registry import known
 from agentcli.errors import DataError, UsageError
@@ -20,6 +20,7 @@ from agentcli.records.processes import process_count
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
+from agentcli.records.training_settings import TrainSettings
 from agentcli.records.types import Credit, StageRecord, Tree
 from agentcli.stages.estimate import (
     TRAIN_ROWS,
@@ -278,9 +279,6 @@ def perform(
     from agentcli.training.loop.job import Job
 
     use_threads(settings.threads)
-    trained = settings.train
-    if objective.reads_tokens and trained.recomputes and not trained.recompute_logprobs:
-        note("train.recompute_logprobs: true, which other settings of train imply")
     job = Job(
         model=plan.model,
         out=run.checkpoint,
@@ -306,19 +304,31 @@ def perform(
     }
     if used != plan.used:
         statistics |= changes
-    gap = statistics.get("logprob_gap", {}).get("mean", 0.0)
-    if gap >= WIDE_GAP and trained.importance_cap is None:
-        # Without the figure, so that a loop says it once.
-        note(
-            "warning: log-probabilities of sampler and trainer differ by "
-            f"{WIDE_GAP:g} nats a token or more (gap_mean); weigh tokens by that: "
-            "--set train.importance_cap=2"
-        )
+    for line in _remarks(statistics, settings.train):
+        note(line)
     # Later stages inherit the number that was asked for.
     session.settings = settings
     record = session.finish(latest=warn is None, statistics=statistics)
     run.forget_snapshot()
     return record
+
+
+def _remarks(statistics: dict[str, Any], settings: TrainSettings) -> Iterator[str]:
+    """What to know about the log-probabilities of sampler and trainer.
+
+    Without figures, so that a loop says it once.
+    """
+    gap = statistics.get("logprob_gap")
+    if gap is None:
+        return  # an objective without a ratio to the sampler
+    if settings.recomputes and not settings.recompute_logprobs:
+        yield "train.recompute_logprobs: true, which other settings of train imply"
+    if gap["mean"] >= WIDE_GAP and settings.importance_cap is None:
+        yield (
+            "warning: log-probabilities of sampler and trainer differ by "
+            f"{WIDE_GAP:g} nats a token or more (gap_mean); weigh tokens by that: "
+            "--set train.importance_cap=2"
+        )
 
 
 def _check_model(plan: TrainPlan, objective: Objective) -> None:

@@ -50,7 +50,9 @@ def is_base(reference: str | None, model: Any) -> bool:
     base = model.peft_config["default"].base_model_name_or_path
     if reference is None or reference == base:
         return True
-    return Path(reference).is_dir() and Path(reference).resolve() == Path(base).resolve()
+    return (
+        Path(reference).is_dir() and Path(reference).resolve() == Path(base).resolve()
+    )
 
 
 def load_trainable(model: str, lora: LoraSettings) -> Any:

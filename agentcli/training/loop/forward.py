@@ -140,6 +140,7 @@ def head_on(model: Any, places_N: Tensor) -> Iterator[None]:
     transformers can select columns, but only the same ones for every sequence. Logits
     are (1, N, V).
     """
+
     def choose(_: Any, inputs: tuple[Tensor]) -> tuple[Tensor]:
         (hidden_BTD,) = inputs
         return (hidden_BTD.flatten(0, 1)[places_N][None],)

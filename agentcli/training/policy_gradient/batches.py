@@ -274,9 +274,9 @@ def collate(plan: UpdatePlan, pad: int, part: Part) -> dict[str, Tensor]:
     The input of a forward pass (`Tokens.batch`); rows_1, read_1 and run_1, the numbers
     of rows, of their tokens and of tokens that are run; for the N response tokens in
     row-major order old_N, advantages_N, weights_N and counted_N; lengths_B, the
-    response tokens of each row. It also has reference_N if there is a reference, sampled_N if `old` is not the sampler's,
-    temperature_N unless all are 1, and sampled_temperature_N if the sampler's
-    log-probabilities have another temperature.
+    response tokens of each row. It also has reference_N if there is a reference,
+    sampled_N if `old` is not the sampler's, temperature_N unless all are 1, and
+    sampled_temperature_N if the sampler's log-probabilities have another temperature.
     """
     update, rows = part
     tokens = plan.tokens

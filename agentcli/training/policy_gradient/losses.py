@@ -87,7 +87,7 @@ def token_losses(
     fallen_N = (advantages_N < 0) & (ratio_N < low)
     clipped_N = risen_N | fallen_N
     if settings.dual_clip is not None:
-        # Ye et al. 2020, eq. 5. Where A >= 0, the bound is not below the surrogate.
+        # Dual clip of Ye et al. 2020: max(min(r A, clip(r) A), c A) where A < 0.
         floor_N = settings.dual_clip * advantages_N
         bounded_N = (advantages_N < 0) & (surrogate_N < floor_N)
         surrogate_N = torch.where(bounded_N, floor_N, surrogate_N)

@@ -122,9 +122,6 @@ def read_rows(
             critical = _critical_steps(trajectories)
             counts.not_critical += sum(entry.step not in critical for entry in entries)
             entries = [entry for entry in entries if entry.step in critical]
-        elif update == "spread" and not any(entry.advantage for entry in entries):
-            counts.without_spread += len(entries)
-            continue
         shares = _shares(trajectories, entries)
         counts.trees += 1
         counts.trajectories += len(trajectories)
@@ -187,8 +184,9 @@ def _check_distribution(step: Step, place: str, recompute: bool) -> None:
             f"{place}.logprob_temperature: sampled at temperature "
             f"{step.temperature:g}, but its log-probabilities are those at "
             f"{step.logprob_temperature:g}; compute them anew with --set "
-            "train.recompute_logprobs=true and no train.importance_cap, or sample from a server that returns "
-            "processed log-probabilities (policy.endpoint.logprobs=processed)"
+            "train.recompute_logprobs=true, without train.importance_cap, or sample "
+            "from a server that returns processed log-probabilities "
+            "(policy.endpoint.logprobs=processed)"
         )
 
 
@@ -223,6 +221,9 @@ def _trained_entries(
         else:
             counts.inherited += inherits
             entries.append(entry)
+    if update == "spread" and not any(entry.advantage for entry in entries):
+        counts.without_spread += len(entries)
+        return []
     return entries
 
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from agentcli.training.loop.forward import token_logprobs
 from agentcli.records.training_settings import TrainSettings
+from agentcli.training.loop.forward import token_logprobs
 from agentcli.training.policy_gradient.losses import (
     k3,
     logprob_gap,
@@ -86,7 +86,7 @@ def test_other_bounds_clip_other_tokens():
     st.lists(st.sampled_from([-2.0, -1.0, 0.5, 1.0]), min_size=5, max_size=5),
 )
 def test_a_ratio_of_sequences_is_the_geometric_mean(rows, signs):
-    """GSPO eq. 7; a row's tokens have one gradient each, -ratio * A / length, or none at all (eq. 10)."""
+    """GSPO eq. 7; a row's tokens have one gradient each, -ratio * A / length, or none at all."""
     lengths = [len(row) for row in rows]
     differences = torch.tensor([value for row in rows for value in row], dtype=torch.float64)
     logprobs = (differences - 2).requires_grad_()

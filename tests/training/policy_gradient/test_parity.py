@@ -1,7 +1,8 @@
 """The policy-gradient trainer against TRL's GRPOTrainer on the same rows, update by update.
 
-Every aggregation, full, LoRA and at temperature 0.4, and every switch of the objective, with accumulation, KL and clipping at work, in one process and in two; each
-update starts from the weights that the ones before it left, so that the optimisers agree too. `parity_trl.py` says what is TRL's.
+Every aggregation, full, LoRA and at temperature 0.4, and every switch of the objective, with accumulation, KL and clipping at
+work, in one process and in two; each update starts from the weights that the ones before it left, so that the optimisers agree
+too. `parity_trl.py` says what is TRL's.
 """
 
 import json

@@ -79,7 +79,10 @@ def test_a_base_in_bfloat16_has_an_adapter_in_float32(train, tmp_path):
     model = load_trainable(str(tmp_path / "adapter"), HALF)
     for name, parameter in model.named_parameters():
         is_adapters = "lora_" in name
-        assert (parameter.dtype, parameter.requires_grad) == (torch.float32 if is_adapters else torch.bfloat16, is_adapters)
+        assert (parameter.dtype, parameter.requires_grad) == (
+            torch.float32 if is_adapters else torch.bfloat16,
+            is_adapters,
+        )
         if is_adapters:
             assert torch.equal(parameter, weights[name.replace(".default", "")])
     _, _, whole = train("whole", lora=LORA, beta=0.1)
