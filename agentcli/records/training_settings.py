@@ -142,7 +142,7 @@ class TrainSettings(Section, kw_only=True):
     """Clip range above 1, as in [1 - clip, 1 + clip_high] (DAPO's clip-higher, 0.28).
     None: clip.
     """
-    dual_clip: Annotated[float, Meta(gt=1, le=1e9)] | None = None
+    dual_clip: Annotated[float, Meta(ge=1, le=1e9)] | None = None
     """Where the advantage A is negative, the surrogate is at least dual_clip * A (Ye et
     al. 2020, who take 3). None: a ratio far above 1 has no bound there.
     """
