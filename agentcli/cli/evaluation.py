@@ -50,8 +50,8 @@ COMMON = (
     ),
     BUDGET.to(
         "evaluation.budget",
-        "End the evaluation when this is spent: tokens=N (generated), steps=N or "
-        "leaves=N.",
+        "End the evaluation when this is spent: tokens=N (generated), steps=N, "
+        "leaves=N or groups=N.",
     ),
     *PACE,
     *MACHINES,

@@ -135,9 +135,10 @@ MINIMUM_LEAVES = method_option(
 BUDGET = method_option(
     "--budget",
     "rollout.budget",
-    "End when this is spent: tokens=N (generated), steps=N or leaves=N.",
+    "End when this is spent: tokens=N (generated), steps=N, leaves=N, or groups=N "
+    "(trees with a success and a failure).",
     metavar="UNIT=N",
-    values=fixed("tokens=", "steps=", "leaves="),
+    values=fixed("tokens=", "steps=", "leaves=", "groups="),
 )
 PRM = method_option(
     "--prm",

@@ -1,4 +1,7 @@
-"""The budget of a whole rollout, in generated tokens, steps or leaves.
+"""The budget of a whole rollout, in generated tokens, steps, leaves or mixed groups.
+
+A group is mixed if it has a success and a failure: only such a tree teaches by
+comparison, so a budget of groups is DAPO's dynamic sampling.
 
 Costs are added up from the ledgers in the panel's order. A tree counts if less than the
 budget was spent before it. So every method stops at the same cost, apart from its last
@@ -15,31 +18,42 @@ from typing import Any
 
 from agentcli.errors import UsageError
 from agentcli.records.settings import Settings
-from agentcli.records.types import Ledger, Task, Tree
+from agentcli.records.types import Ledger, Outcome, Task, Tree
 
 UNITS = {"tokens": "generated_tokens", "steps": "steps", "leaves": "leaves"}
-"""The units of a budget, each with the ledger field that counts it."""
+"""The units of a budget that a ledger counts, each with its field."""
+GROUPS = "groups"
+"""The unit that counts trees with a success and a failure."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The most tokens, steps or leaves for a whole rollout."""
+    """The most tokens, steps, leaves or mixed groups for a whole rollout."""
 
     unit: str
     limit: int
 
-    def cost(self, ledger: Ledger) -> int:
-        """The ledger's count in this budget's unit."""
+    def cost(self, ledger: Ledger, mixed: bool) -> int:
+        """What a tree with this ledger costs in this budget's unit."""
+        if self.unit == GROUPS:
+            return int(mixed)
         cost: int = getattr(ledger, UNITS[self.unit])
         return cost
 
 
+def is_mixed(tree: Tree) -> bool:
+    """Whether some leaves succeeded and others did not; errored ones do not count."""
+    outcomes = {step.outcome for step in tree.steps} - {None, Outcome.ERRORED}
+    return Outcome.SUCCESS in outcomes and len(outcomes) > 1
+
+
 def highest(unit: str, settings: Settings) -> int:
-    """The most that one tree can cost in tokens, steps or leaves, without votes."""
+    """The most that one tree can cost in the unit of a budget, without votes."""
     rollout = settings.rollout
     responses = rollout.leaves * settings.environment.max_steps
     draws = responses * (1 + rollout.distinct)
     limits = {
+        GROUPS: 1,
         "leaves": rollout.leaves,
         "steps": responses * rollout.moves_per_step,
         "tokens": draws * settings.policy.max_tokens,
@@ -55,9 +69,11 @@ def parse_budget(text: str | None) -> Budget | None:
     if text is None:
         return None
     unit, _, number = text.partition("=")
-    if unit not in UNITS or not number.isdecimal() or int(number) == 0:
+    known = unit == GROUPS or unit in UNITS
+    if not known or not number.isdecimal() or int(number) == 0:
         raise UsageError(
-            f"the budget is {text!r}; write tokens=N, steps=N or leaves=N with N from 1"
+            f"the budget is {text!r}; write tokens=N, steps=N, leaves=N or groups=N "
+            "with N from 1"
         )
     return Budget(unit, int(number))
 
@@ -66,7 +82,8 @@ class Allowance:
     """The trees of a panel that a budget pays for, while they grow out of order.
 
     Without a budget, all are paid for. `known` has the ledgers of trees that were grown
-    earlier, by task id. `settings` determine the most that a tree can cost.
+    earlier and whether they are mixed, by task id. `settings` determine the most that a
+    tree can cost.
     """
 
     def __init__(
@@ -74,7 +91,7 @@ class Allowance:
         budget: Budget | None,
         tasks: Sequence[Task],
         settings: Settings,
-        known: Mapping[str, Ledger] | None = None,
+        known: Mapping[str, tuple[Ledger, bool]] | None = None,
     ) -> None:
         known = known or {}
         self._budget = budget
@@ -88,13 +105,13 @@ class Allowance:
         """By place in the panel; None where the tree is not finished."""
         self._begun = len(known)
         self._charged = asyncio.Condition()
-        for task_id, ledger in known.items():
-            self._note(task_id, ledger)
+        for task_id, grown in known.items():
+            self._note(task_id, *grown)
 
     async def charge(self, tree: Tree) -> None:
         """Counts a finished tree."""
         async with self._charged:
-            self._note(tree.task.id, tree.ledger)
+            self._note(tree.task.id, tree.ledger, is_mixed(tree))
             self._charged.notify_all()
 
     async def admits(self, task: Task) -> bool:
@@ -183,7 +200,7 @@ class Allowance:
         costs = self._before(task)
         return sum(mean if cost is None else cost for cost in costs)
 
-    def _note(self, task_id: str, ledger: Ledger) -> None:
+    def _note(self, task_id: str, ledger: Ledger, mixed: bool) -> None:
         if self._budget is not None:
             place = self._places[task_id]
-            self._costs[place] = self._budget.cost(ledger)
+            self._costs[place] = self._budget.cost(ledger, mixed)

@@ -268,7 +268,10 @@ class RolloutSettings(Section, kw_only=True):
     budget: str | None = None
     """tokens=N (generated), steps=N or leaves=N: stop when the trees, in panel order,
     have cost this much. A tree is kept if the trees before it cost less. Each task is
-    played at most once.
+    played at most once. groups=N: stop after N trees with a success and a failure, in
+    an iteration after tasks_per_step trees at the latest. With train.update=spread this
+    is the dynamic sampling of DAPO: groups without spread are replaced, and their cost
+    is counted.
     """
     concurrency: Count = 32
     """Number of tasks played at the same time."""

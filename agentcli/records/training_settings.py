@@ -1,8 +1,8 @@
 """The settings of the training stages, `sft` and `train`."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import field
+from msgspec import Meta, field
 
 from agentcli.records.section import (
     Count,
@@ -48,9 +48,9 @@ class LoraSettings(Section, kw_only=True):
     """The output of the adapter is scaled by alpha / rank."""
     dropout: Share = 0.0
     """Dropout probability on the inputs of the adapter."""
-    bits: Literal[4, 32] = 32
-    """Bits per weight of the frozen base model during training. 4: NF4 through
-    bitsandbytes, on a GPU (QLoRA).
+    bits: Literal[4, 16, 32] = 32
+    """Bits per weight of the frozen base model during training. 16: bfloat16; the
+    adapter, and a critic's base, stay in float32. 4: NF4 through bitsandbytes, on a GPU (QLoRA).
     """
 
 
@@ -127,15 +127,36 @@ class TrainSettings(Section, kw_only=True):
     """The settings of this objective (validated by the objective)."""
     credit: str | None = None
     """Name of the credit file (credit/<name>.jsonl). None: the only one in the run."""
-    update: Literal["assigned", "critical", "all"] = "assigned"
+    update: Literal["assigned", "critical", "all", "spread"] = "assigned"
     """Which steps are trained on. assigned: steps with an advantage. critical: only
     those of them that have a sibling (CARL, equation 13). all: also only children
-    without an assigned advantage, with the one they inherit (eq. 16).
+    without an assigned advantage, with the one they inherit (eq. 16). spread: those
+    with an advantage in trees where one of them is not 0, so that groups without spread
+    do not count in any mean (DAPO; see rollout.budget groups=N).
     """
     learning_rate: Positive = 1e-6
     """AdamW's learning rate, constant after warm-up."""
     clip: Positive = 0.2
     """Clip range: the probability ratio is clipped to [1 - clip, 1 + clip]."""
+    clip_high: Positive | None = None
+    """Clip range above 1, as in [1 - clip, 1 + clip_high] (DAPO's clip-higher, 0.28).
+    None: clip.
+    """
+    dual_clip: Annotated[float, Meta(ge=1, le=1e9)] | None = None
+    """Where the advantage A is negative, the surrogate is at least dual_clip * A (Ye et
+    al. 2020, who take 3). None: a ratio far above 1 has no bound there.
+    """
+    ratio: Literal["token", "sequence"] = "token"
+    """The ratio of probabilities. token: each token's own. sequence: one for a whole
+    response, the geometric mean over its tokens (GSPO eq. 7), which is clipped as a
+    whole; GSPO has aggregate sequence, clip 3e-4 and clip_high 4e-4.
+    """
+    importance_cap: Positive | None = None
+    """Truncated importance sampling between sampler and trainer (TIS): the surrogate of
+    a token is multiplied by min(importance_cap, exp(old - sampled)), where `old` are
+    the trainer's log-probabilities before the first update (recompute_logprobs is
+    implied) and `sampled` the rollout's. 2 is usual. None: no such weight.
+    """
     beta: NotNegative = 0.01
     """Weight of the KL penalty (k3) against `reference`."""
     reference: str | None = None
@@ -146,6 +167,11 @@ class TrainSettings(Section, kw_only=True):
     (RewardFlow eq. 11). token: over all trained tokens (CARL eq. 2). sequence: over
     tokens, then responses. None: the default of the credit method (credit/registry.py):
     token for carl, arpo, treerl and treerpo, else step.
+    """
+    tokens_per_response: Count | None = None
+    """This constant in the place of the length of every response when the loss is
+    averaged, so that long responses weigh more (Dr. GRPO, which takes the longest
+    possible length). None: the lengths.
     """
     epochs: Count = 1
     """Passes over the rows."""
@@ -191,7 +217,12 @@ class TrainSettings(Section, kw_only=True):
     """Number of updates over which the learning rate warms up."""
     recompute_logprobs: bool = False
     """Before the first update, replace the rollout's log-probabilities by ones that the
-    trainer computes.
+    trainer computes. Implied by importance_cap, and by lora.bits 4, where the sampler
+    has other weights.
+    """
+    float32_head: bool = False
+    """Run the language-model head in float32 although the rest computes in bfloat16:
+    rounded logits are far apart, above all at low temperatures.
     """
     carry_optimizer: bool = True
     """Continue with the optimiser state next to the starting checkpoint, if there is
@@ -200,3 +231,11 @@ class TrainSettings(Section, kw_only=True):
     save_every_updates: Count = 50
     """A killed train resumes from the last multiple of this number of updates."""
     lora: LoraSettings = field(default_factory=LoraSettings)
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether the trainer computes the log-probabilities `old` itself."""
+        other_weights = self.lora.bits == 4
+        return (
+            self.recompute_logprobs or other_weights or self.importance_cap is not None
+        )

@@ -5,7 +5,7 @@ reads no credit gets none. The credit method matters only if train.aggregate is 
 then the loss is averaged as in that method's paper.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from agentcli.records.processes import process_count
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
+from agentcli.records.training_settings import TrainSettings
 from agentcli.records.types import Credit, StageRecord, Tree
 from agentcli.stages.estimate import (
     TRAIN_ROWS,
@@ -51,6 +52,10 @@ if TYPE_CHECKING:
     from agentcli.training.loop.trackers import Sampled
 
 EMPTY: Mapping[str, float] = MappingProxyType({})
+WIDE_GAP = 0.05
+"""Nats per token, from which a gap between sampler and trainer takes up much of the
+clip range.
+"""
 
 
 def refuse_adapter_beside_model(settings: Settings) -> None:
@@ -309,11 +314,31 @@ def perform(
     }
     if used != plan.used:
         statistics |= changes
+    for line in _remarks(statistics, settings.train):
+        note(line)
     # Later stages inherit the number that was asked for.
     session.settings = settings
     record = session.finish(latest=warn is None, statistics=statistics)
     run.forget_snapshot()
     return record
+
+
+def _remarks(statistics: dict[str, Any], settings: TrainSettings) -> Iterator[str]:
+    """What to know about the log-probabilities of sampler and trainer.
+
+    Without figures, so that a loop says it once.
+    """
+    gap = statistics.get("logprob_gap")
+    if gap is None:
+        return  # an objective without a ratio to the sampler
+    if settings.recomputes and not settings.recompute_logprobs:
+        yield "train.recompute_logprobs: true, which other settings of train imply"
+    if gap["mean"] >= WIDE_GAP and settings.importance_cap is None:
+        yield (
+            "warning: log-probabilities of sampler and trainer differ by "
+            f"{WIDE_GAP:g} nats a token or more (gap_mean); weigh tokens by that: "
+            "--set train.importance_cap=2"
+        )
 
 
 def _check_model(plan: TrainPlan, objective: Objective) -> None:

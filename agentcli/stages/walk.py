@@ -91,7 +91,12 @@ class FinishedTask(NamedTuple):
 
     ledger: Ledger
     success: float
-    """Share of its leaves that succeeded."""
+    """Share of its leaves that succeeded; none is errored."""
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether some leaves succeeded and others did not."""
+        return 0 < self.success < 1
 
 
 class Records(Protocol):
@@ -152,14 +157,14 @@ async def walk(
     kept = records.complete() if continued else {}
     refuse_other_tasks(records.path, kept, plan.panel)
     budget = parse_budget(settings.rollout.budget)
-    ledgers = {task: finished.ledger for task, finished in kept.items()}
-    allowance = Allowance(budget, tasks, settings, ledgers)
+    known = {task: (each.ledger, each.is_mixed) for task, each in kept.items()}
+    allowance = Allowance(budget, tasks, settings, known)
     owed = [task for task in allowance.paid(tasks) if task.id not in kept]
     if ended is not None and not owed:
         return ended
     if continued:
         records.keep_only(kept, session)
-    sampled = Tally(sum(ledger.leaves for ledger in ledgers.values()))
+    sampled = Tally(sum(finished.ledger.leaves for finished in kept.values()))
     seconds: dict[str, float] = {}
     retries = 0
     standing = Standing(

@@ -36,6 +36,11 @@ REGISTRY = Registry(
 
 HANDED_OVER = ("credit", "reference", "carry_optimizer", "objective")
 """Settings by which the caller chose the inputs that it passes to the objective."""
+OF_SURROGATE = (
+    *("clip_high", "dual_clip", "ratio", "importance_cap"),
+    *("tokens_per_response", "float32_head"),
+)
+"""Settings that only the surrogate of policy-gradient and ppo has."""
 
 
 class Objective:

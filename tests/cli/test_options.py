@@ -144,7 +144,7 @@ def _changed(section: Any) -> Any:
             if kind == bool | None:
                 values[field.name] = True
                 continue
-            values[field.name] = 5 if "int" in text else 0.5 if "float" in text else "text"
+            values[field.name] = 5 if "int" in text else 1.0 if "float" in text else "text"
     return type(section)(**values)
 
 

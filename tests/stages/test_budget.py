@@ -11,7 +11,7 @@ from agentcli.analysis.validate import check
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
 from agentcli.exploration.actor import Actor
-from agentcli.exploration.budget import Allowance, Budget, parse_budget
+from agentcli.exploration.budget import Allowance, Budget, is_mixed, parse_budget
 from agentcli.exploration.registry import make
 from agentcli.records.files import read_json, read_records
 from agentcli.records.runs import RunDirectory
@@ -23,7 +23,7 @@ from agentcli.records.settings import (
     RolloutSettings,
     Settings,
 )
-from agentcli.records.types import Episode, Ledger, StageRecord, Tree
+from agentcli.records.types import Episode, Ledger, Outcome, StageRecord, Tree
 from agentcli.reports.standing import Progress
 from agentcli.stages.sampling import open_policy
 from agentcli.stages.session import Invocation
@@ -170,6 +170,58 @@ def begun_trees(budget: str, concurrency: int) -> list[str]:
     return grown
 
 
+def with_spread(trees: list[Tree]) -> list[bool]:
+    """Whether a tree has a success and a leaf that is neither that nor errored."""
+    kinds = [{step.outcome for step in tree.steps} for tree in trees]
+    return [Outcome.SUCCESS in kind and bool(kind & {Outcome.FAILURE, Outcome.TRUNCATED}) for kind in kinds]
+
+
+def test_groups_without_spread_are_replaced_and_their_cost_is_counted(tmp_path: Path) -> None:
+    """Dynamic sampling: further tasks until there are four groups that teach, with the bytes of any concurrency and of a resume."""
+    roll(toy(None), tmp_path / "whole")
+    everything = trees_in(tmp_path / "whole")
+    record = roll(toy("groups=4"), tmp_path / "cut")
+    trees = trees_in(tmp_path / "cut")
+    spread = with_spread(trees)
+    assert trees == everything[: len(trees)]
+    assert sum(spread) == 4 < len(spread)
+    assert spread[-1]
+    budget = {"unit": "groups", "limit": 4, "spent": 4, "trees": len(trees)}
+    assert record.statistics["budget"] == budget
+    assert record.ledger is not None
+    assert record.ledger.steps == sum(tree.ledger.steps for tree in trees)
+    path = tmp_path / "cut" / "trees.jsonl"
+    whole = path.read_bytes()
+    for concurrency in (1, 32):
+        roll(toy("groups=4", concurrency=concurrency), tmp_path / str(concurrency))
+        assert (tmp_path / str(concurrency) / "trees.jsonl").read_bytes() == whole
+    path.write_bytes(whole[: len(whole) // 2])
+    again = roll(toy("groups=4"), tmp_path / "cut", resume=True)
+    assert path.read_bytes() == whole
+    assert (again.statistics, again.ledger) == (record.statistics, record.ledger)
+
+
+def test_an_iteration_looks_for_groups_among_its_own_tasks(tmp_path: Path) -> None:
+    settings = toy("groups=20")
+    settings.rollout.iteration, settings.rollout.tasks_per_step = 1, 6
+    notes = Notes()
+    record = roll(settings, tmp_path / "x", notes=notes)
+    spread = sum(with_spread(trees_in(tmp_path / "x")))
+    assert record.statistics["budget"] == {"unit": "groups", "limit": 20, "spent": spread, "trees": 6}
+    assert any(f"6 tasks took {spread} of 20 groups" in note for note in notes.told)
+
+
+def test_an_errored_leaf_is_no_spread(tmp_path: Path) -> None:
+    roll(toy(None), tmp_path / "x")
+    trees = trees_in(tmp_path / "x")
+    assert [is_mixed(tree) for tree in trees] == with_spread(trees)
+    tree = next(tree for tree in trees if is_mixed(tree))
+    for step in tree.steps:
+        if step.outcome not in (None, Outcome.SUCCESS):
+            step.outcome = Outcome.ERRORED
+    assert not is_mixed(tree)
+
+
 def test_an_evaluation_ends_at_its_budget(tmp_path: Path) -> None:
     def run(name: str, budget: str | None, **flags: bool) -> dict[str, Any]:
         return evaluate(toy(budget), tmp_path / name, Invocation([], **flags)).values()
@@ -214,15 +266,16 @@ def test_another_budget_is_another_rollout(tmp_path: Path) -> None:
 
 def test_units() -> None:
     ledger = Ledger(generated_tokens=7, steps=5, leaves=3, prompt_tokens=99)
-    units = {"tokens=9": 7, "steps=9": 5, "leaves=9": 3}
-    assert {text: budget.cost(ledger) for text in units if (budget := parse_budget(text))} == units
+    units = {"tokens=9": 7, "steps=9": 5, "leaves=9": 3, "groups=9": 1}
+    assert {text: budget.cost(ledger, True) for text in units if (budget := parse_budget(text))} == units
+    assert Budget("groups", 9).cost(ledger, False) == 0
     assert parse_budget("tokens=20000") == Budget("tokens", 20000)
     assert parse_budget(None) is None
     assert json.loads(msgspec.json.encode(toy("tokens=1")))["rollout"]["budget"] == "tokens=1"
 
 
 @pytest.mark.parametrize(
-    "text", ["", "tokens", "tokens=", "tokens=0", "seconds=5", "steps=-1", "leaves=1.5", "leaves=x"]
+    "text", ["", "groups", "tokens", "tokens=", "tokens=0", "seconds=5", "steps=-1", "leaves=1.5", "leaves=x"]
 )
 def test_a_budget_of_nothing_known_is_refused_before_anything_is_written(tmp_path: Path, text: str) -> None:
     refused(lambda: roll(toy(text), tmp_path / "x"), names=text, remedy=("tokens=N", "steps=N", "leaves=N"))

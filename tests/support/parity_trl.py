@@ -8,6 +8,10 @@ sequence  loss_type "grpo": mean over a microbatch's rows of the mean over their
           (of one size each, so that this is the mean over the update's rows).
 step      TRL has none. A row's weight per token goes in as `tool_mask`, which `_compute_loss` multiplies into its token mask,
           and the sum of weight * length as `num_items_in_batch`; "dapo" then divides one weighted sum by the other.
+constant  loss_type "dr_grpo" (train.tokens_per_response): sum over a microbatch's tokens / (its rows * max_completion_length).
+
+The other switches are epsilon_high, delta and importance_sampling_level, and `vllm_importance_sampling_correction` in the mode
+token_truncate: without an engine, its ratio is computed here, from the sampler's log-probabilities and the starting policy's.
 
 Shares, old and reference log-probabilities are computed here, without the code under test.
 """
@@ -61,6 +65,10 @@ class GivenRowsTrainer(GRPOTrainer):
             "advantages": torch.tensor([row["advantage"] for row in own]),
             "num_items_in_batch": torch.tensor(float(tokens)),
         }
+        if self.use_vllm:
+            ratio = torch.exp(batch["old_per_token_logps"] - pad([row["sampled"] for row in own], 0.0))
+            batch["importance_sampling_ratio"] = ratio.clamp(max=self.cap)
+            batch["sampling_per_token_logps"] = pad([row["sampled"] for row in own], 0.0)
         if self.weighted:
             batch["tool_mask"] = pad([[self.per_token(row)] * len(row["tokens"]) for row in own], 0.0)
         return batch
@@ -87,8 +95,11 @@ def pad(values, filler, side="right"):
     )
 
 
-def given_rows(trees, credit, tokenizer, reference, temperature):
-    """One dictionary per step of each tree, in file order; every step is credited once."""
+def given_rows(trees, credit, tokenizer, reference, temperature, start=None):
+    """One dictionary per step of each tree, in file order; every step is credited once.
+
+    With the policy at `start`, old log-probabilities are its own.
+    """
     rows = []
     for tree, given in zip(read_records(trees, Tree), read_records(credit, Credit), strict=True):
         shares = [0.0] * len(tree.steps)
@@ -104,7 +115,8 @@ def given_rows(trees, credit, tokenizer, reference, temperature):
                 {
                     "prompt": prompt,
                     "tokens": step.token_ids,
-                    "old": step.logprobs,
+                    "sampled": step.logprobs,
+                    "old": logprobs_alone(start, prompt, step.token_ids, temperature) if start else step.logprobs,
                     "reference": logprobs_alone(reference, prompt, step.token_ids, temperature),
                     "advantage": entry.advantage,
                     "share": share,
@@ -128,9 +140,13 @@ def train_trl(trees, credit, model, adapter, reference, settings, updates, micro
     with tempfile.TemporaryDirectory() as scratch:
         arguments = GRPOConfig(
             output_dir=scratch,
-            loss_type=LOSS_TYPES[settings.aggregate],
+            loss_type="dr_grpo" if settings.tokens_per_response else LOSS_TYPES[settings.aggregate],
+            max_completion_length=settings.tokens_per_response or 256,
             beta=settings.beta,
             epsilon=settings.clip,
+            epsilon_high=settings.clip_high,
+            delta=settings.dual_clip,
+            importance_sampling_level=settings.ratio,
             temperature=temperature,
             use_bias_correction_kl=False,
             learning_rate=settings.learning_rate,
@@ -155,8 +171,10 @@ def train_trl(trees, credit, model, adapter, reference, settings, updates, micro
             report_to="none",
             disable_tqdm=True,
         )
-        rows = given_rows(trees, credit, tokenizer, frozen, temperature)
+        weighs = settings.importance_cap is not None
+        rows = given_rows(trees, credit, tokenizer, frozen, temperature, policy if weighs else None)
         trainer = GivenRowsTrainer(policy, arguments, tokenizer, rows, updates, settings.aggregate == "step")
+        trainer.use_vllm, trainer.cap = weighs, settings.importance_cap
         trainer.train()
     assert trainer.accelerator.num_processes == ranks
     assert trainer.seen * ranks == sum(map(len, updates))

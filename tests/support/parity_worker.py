@@ -29,6 +29,15 @@ SEED = 3
 RANK = 4
 COOL = 0.4
 CASES = [(aggregate, kind) for kind in ("full", "lora", "cool") for aggregate in ("token", "step", "sequence")]
+CASES += [("token", "higher"), ("token", "dual"), ("sequence", "gspo"), ("sequence", "constant"), ("token", "weighted")]
+SWITCHES = {
+    "higher": {"clip_high": 0.4},
+    "dual": {"dual_clip": 1.3},
+    "gspo": {"ratio": "sequence", "clip": 0.05, "clip_high": 0.08},
+    "constant": {"tokens_per_response": 3},
+    "weighted": {"importance_cap": 1.1},
+}
+"""What the settings of some kinds have beside COMMON."""
 COMMON = {
     "learning_rate": 2e-3,
     "clip": 0.2,
@@ -49,7 +58,7 @@ def run_cases(folder, processes, rank=0):
     found = {}
     for aggregate, kind in CASES:
         lora = LoraSettings(rank=RANK, alpha=8) if kind == "lora" else LoraSettings()
-        settings = TrainSettings(aggregate=aggregate, lora=lora, **COMMON)
+        settings = TrainSettings(aggregate=aggregate, lora=lora, **(COMMON | SWITCHES.get(kind, {})))
         found[f"{aggregate} {kind}"] = {
             "ours": ours(folder, settings, kind, f"{aggregate}-{kind}-{processes}"),
             "trl": theirs(folder, settings, kind, world),

@@ -1,7 +1,8 @@
 """Models in training, and checkpoints: Hugging Face directories or adapters.
 
 Weights are trained in float32 whatever the checkpoint's type: at the papers' learning
-rate of 1e-6, bfloat16 rounding would cancel an AdamW update. A checkpoint appears under
+rate of 1e-6, bfloat16 rounding would cancel an AdamW update. Only the frozen base of an
+adapter may be in bfloat16 or in 4 bits (lora.bits). A checkpoint appears under
 its name only when it is complete. An adapter directory has no tokenizer of its own; its
 base model's is used.
 """
@@ -39,13 +40,29 @@ def load_frozen(model: str) -> Any:
     return load_model(model, device="cpu", dtype="float32").requires_grad_(False)
 
 
+def is_base(reference: str | None, model: Any) -> bool:
+    """Whether the model has an adapter on the `reference`, which is then loaded already.
+
+    None means the base model of any adapter.
+    """
+    if not hasattr(model, "disable_adapter"):
+        return False
+    base = model.peft_config["default"].base_model_name_or_path
+    if reference is None or reference == base:
+        return True
+    return (
+        Path(reference).is_dir() and Path(reference).resolve() == Path(base).resolve()
+    )
+
+
 def load_trainable(model: str, lora: LoraSettings) -> Any:
     """A float32 model whose weights, or those of its LoRA adapter, require a gradient.
 
     It is on the CPU, or with lora.bits 4 on this process's GPU. With lora.rank 0
     `model` must be a full checkpoint. With a higher rank, an adapter directory is
     continued (its shape must match `lora`) and a full checkpoint gets a new adapter,
-    initialised from torch's global random state. Raises MissingError if it cannot be
+    initialised from torch's global random state; the base is in bfloat16 with lora.bits
+    16. Raises MissingError if it cannot be
     loaded and UsageError if it does not fit `lora`.
     """
     check_bits(lora)
@@ -56,7 +73,7 @@ def load_trainable(model: str, lora: LoraSettings) -> Any:
         model = str(Path(model).resolve())
     if lora.bits == 4:
         return add_adapter(_quantised(model), lora)
-    loaded = load_model(model, device="cpu", dtype="float32")
+    loaded = _loaded(model, lora)
     return add_adapter(loaded, lora) if lora.rank > 0 else loaded
 
 
@@ -64,7 +81,13 @@ def _adapted(model: str, lora: LoraSettings) -> Any:
     """The base model of an adapter directory, with that adapter."""
     if lora.bits == 4:
         return attach_adapter(_quantised(str(adapter_base(model))), model)
-    return load_model(model, device="cpu", dtype="float32")
+    return _loaded(model, lora)
+
+
+def _loaded(model: str, lora: LoraSettings) -> Any:
+    """A model or adapter on the CPU; an adapter itself is always in float32."""
+    dtype = "bfloat16" if lora.bits == 16 else "float32"
+    return load_model(model, device="cpu", dtype=dtype)
 
 
 def _quantised(model: str) -> Any:

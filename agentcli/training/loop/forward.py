@@ -16,9 +16,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.functional import linear
 
 from agentcli.policies.sampling import SMALLEST_TEMPERATURE
+from agentcli.records.training_settings import TrainSettings
 
 PICTURES = "pictures/"
 """The prefix of a batch's picture inputs, which are not indexed by row."""
@@ -56,8 +57,17 @@ def target_logits(
     return logits_BKV[predicted_BS[:, columns_K]]
 
 
-def predicted_logits(model: Any, batch: Mapping[str, Tensor]) -> Tensor:
-    """Logits (N, V) that predict the response tokens of a batch, padded or packed."""
+def predicted_logits(
+    model: Any, batch: Mapping[str, Tensor], head_dtype: torch.dtype | None = None
+) -> Tensor:
+    """Logits (N, V) that predict the response tokens of a batch, padded or packed.
+
+    With `head_dtype` the language-model head computes in that type, whatever the
+    precision of the model.
+    """
+    if head_dtype is not None:
+        with head_in(model, head_dtype):
+            return predicted_logits(model, batch)
     if "response_BT" in batch:
         pictures = pictures_of(batch)
         return target_logits(model, batch["ids_BT"], batch["response_BT"], **pictures)
@@ -94,6 +104,35 @@ def forest_mask(ends_BT: Tensor) -> Tensor:
     return (earlier_TT & descends_BTT)[:, None]
 
 
+def head_dtype(settings: TrainSettings) -> torch.dtype | None:
+    """The type that the language-model head computes in; None: as the other layers."""
+    return torch.float32 if settings.float32_head else None
+
+
+def network_of(model: Any) -> Any:
+    """The model without DDP and other wrappers, which keep it as `module`."""
+    while hasattr(model, "module"):
+        model = model.module
+    return model
+
+
+@contextmanager
+def head_in(model: Any, dtype: torch.dtype) -> Iterator[None]:
+    """Makes the language-model head compute in this type, also under autocast."""
+    head = network_of(model).get_output_embeddings()
+
+    def forward(hidden_BKD: Tensor) -> Tensor:
+        bias_V = None if head.bias is None else head.bias.to(dtype)
+        with torch.autocast(hidden_BKD.device.type, enabled=False):
+            return linear(hidden_BKD.to(dtype), head.weight.to(dtype), bias_V)
+
+    head.forward = forward
+    try:
+        yield
+    finally:
+        del head.forward
+
+
 @contextmanager
 def head_on(model: Any, places_N: Tensor) -> Iterator[None]:
     """Makes the language-model head run only at these positions of a flat batch.
@@ -101,13 +140,12 @@ def head_on(model: Any, places_N: Tensor) -> Iterator[None]:
     transformers can select columns, but only the same ones for every sequence. Logits
     are (1, N, V).
     """
-    network = model.module if isinstance(model, DistributedDataParallel) else model
 
     def choose(_: Any, inputs: tuple[Tensor]) -> tuple[Tensor]:
         (hidden_BTD,) = inputs
         return (hidden_BTD.flatten(0, 1)[places_N][None],)
 
-    hook = network.get_output_embeddings().register_forward_pre_hook(choose)
+    hook = network_of(model).get_output_embeddings().register_forward_pre_hook(choose)
     try:
         yield
     finally:
@@ -157,6 +195,7 @@ def response_logprobs(
     temperatures: Sequence[Tensor | None],
     device: torch.device,
     bf16: bool | None,
+    head_dtype: torch.dtype | None = None,
 ) -> list[Tensor]:
     """Log-probabilities (N,) of the response tokens at each temperature, on the CPU.
 
@@ -166,7 +205,7 @@ def response_logprobs(
     batch = {name: value.to(device) for name, value in batch.items()}
     logprobs = []
     with precision(device, bf16):
-        logits_NV = predicted_logits(model, batch)
+        logits_NV = predicted_logits(model, batch, head_dtype)
         for temperatures_N in temperatures:
             if temperatures_N is not None:
                 temperatures_N = temperatures_N.to(device)

@@ -21,17 +21,20 @@ WHOLE = ("lm_head", "score")
 
 
 def check_bits(lora: LoraSettings) -> None:
-    """Checks that training on 4-bit weights is possible.
+    """Checks that training on weights of this precision is possible.
 
-    Raises UsageError without an adapter or a GPU, MissingError without bitsandbytes.
+    Raises UsageError without an adapter, and for 4 bits without a GPU, MissingError
+    without bitsandbytes.
     """
     if lora.bits == 32:
         return
     if lora.rank == 0:
         raise UsageError(
-            "lora.bits: 4, but weights in 4 bits cannot be trained; set lora.rank above "
-            "0 for an adapter"
+            f"lora.bits: {lora.bits}, but weights in {lora.bits} bits cannot be trained; "
+            "set lora.rank above 0 for an adapter"
         )
+    if lora.bits == 16:
+        return
     if not torch.cuda.is_available():
         raise UsageError("lora.bits: 4, but torch sees no GPU; set lora.bits=32")
     require_bitsandbytes("lora.bits: 4")

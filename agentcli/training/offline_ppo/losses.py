@@ -3,7 +3,7 @@
 An action is a whole response: log pi(a|s) is the sum over its tokens, at the
 temperature at which it was sampled.
 
-Shape suffixes: B actions, N response tokens in row-major order.
+Shape suffix: B actions.
 """
 
 from typing import NamedTuple
@@ -25,14 +25,6 @@ class ActionLosses(NamedTuple):
     """pi / pi_old of the action."""
     clipped_B: Tensor
     """bool: clipping removes the gradient of the surrogate."""
-
-
-def action_logprobs(logprobs_N: Tensor, lengths_B: Tensor) -> Tensor:
-    """Log-probabilities (B,) of actions, each summed over its tokens."""
-    rows_N = torch.arange(len(lengths_B), device=lengths_B.device)
-    rows_N = rows_N.repeat_interleave(lengths_B)
-    sums_B = torch.zeros(len(lengths_B), device=logprobs_N.device)
-    return sums_B.index_add(0, rows_N, logprobs_N)
 
 
 def action_losses(

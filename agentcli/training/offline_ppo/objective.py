@@ -5,7 +5,7 @@ from typing import Literal
 from agentcli.records.section import NotNegative, Positive
 from agentcli.training.critic.options import CriticOptions, Head
 from agentcli.training.loop.metrics import MetricsLine
-from agentcli.training.objectives import Objective
+from agentcli.training.objectives import OF_SURROGATE, Objective
 
 
 class OfflinePpoOptions(CriticOptions, kw_only=True):
@@ -74,4 +74,7 @@ class OfflinePpo(Objective):
     trainer = "agentcli.training.offline_ppo.train:train_offline_ppo"
     credit_maker = "agentcli assign-credit --method rare-tool"
     reads_tokens = False
-    unread = ("update", "beta", "reference", "aggregate", "recompute_logprobs")
+    unread = (
+        *("update", "beta", "reference", "aggregate", "recompute_logprobs"),
+        *OF_SURROGATE,
+    )

@@ -25,11 +25,7 @@ from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
 from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures, TrainerUpdate
 from agentcli.training.offline_ppo.appraisal import Appraisal
-from agentcli.training.offline_ppo.losses import (
-    ActionLosses,
-    action_logprobs,
-    action_losses,
-)
+from agentcli.training.offline_ppo.losses import ActionLosses, action_losses
 from agentcli.training.offline_ppo.objective import OfflinePpoMetrics, OfflinePpoOptions
 from agentcli.training.policy_gradient.batches import (
     Part,
@@ -38,7 +34,7 @@ from agentcli.training.policy_gradient.batches import (
     members_of,
     microbatches,
 )
-from agentcli.training.policy_gradient.losses import token_entropies
+from agentcli.training.policy_gradient.losses import row_sums, token_entropies
 
 STOPPED = "stopped epochs"
 """A counter that survives a kill: epochs up to the last one that was stopped early."""
@@ -79,13 +75,11 @@ class OfflinePpoTrainer(PlannedTrainer):
         return microbatches(self._plan, done, self._collate)
 
     def _collate(self, part: Part) -> dict[str, Tensor]:
-        """The tensors of one microbatch; lengths_B are tokens per response."""
+        """The tensors of one microbatch."""
         members, _ = members_of(part)
-        lengths = [len(self._plan.tokens.responses[row]) for row in members]
         return {
             **collate(self._plan, self._pad, part),
             **critic_tensors(self._plan, part),
-            "lengths_B": torch.tensor(lengths),
             "members_B": torch.tensor(members),
         }
 
@@ -124,8 +118,8 @@ class OfflinePpoTrainer(PlannedTrainer):
         old_N = self._appraisal.old_logprobs(members).to(logprobs_N.device)
         advantages_B = self._appraisal.advantages(members).to(logprobs_N.device)
         losses = action_losses(
-            logprobs_B=action_logprobs(logprobs_N, lengths_B),
-            old_B=action_logprobs(old_N, lengths_B),
+            logprobs_B=row_sums(logprobs_N, lengths_B),
+            old_B=row_sums(old_N, lengths_B),
             advantages_B=advantages_B,
             clip=self._clip,
             beta=self._options.beta,

@@ -18,7 +18,7 @@ from torch import Tensor
 from agentcli.errors import UsageError
 from agentcli.policies.sight import Eyesight
 from agentcli.prompts.protocol import Message
-from agentcli.records.training_settings import Aggregate, TrainSettings
+from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.forward import TokenRow, named_pictures
 from agentcli.training.loop.microbatches import Microbatches, shuffled
@@ -185,7 +185,7 @@ def plan_updates(
         for start in range(0, len(order), size):
             members = order[start : start + size]
             moves_all = every_row or settings.beta != 0
-            weights = _weights(rows, members, settings.aggregate, moves_all)
+            weights = _weights(rows, members, settings, moves_all)
             if not weights:
                 plan.skipped += 1
                 continue
@@ -212,18 +212,21 @@ def _order(
 def _weights(
     rows: Sequence[Row],
     members: list[int],
-    aggregate: Aggregate,
+    settings: TrainSettings,
     moves_all: bool,
 ) -> dict[int, float]:
     """The weight per token of each member that can have a gradient.
 
     Without a KL penalty (`moves_all`), rows with advantage 0 have none.
     """
+    assert settings.aggregate is not None
     lengths = [len(rows[member].token_ids) for member in members]
+    if settings.tokens_per_response is not None:
+        lengths = [settings.tokens_per_response] * len(members)
     row_weights = [rows[member].weight for member in members]
     shares = [rows[member].share for member in members]
     weights_R = token_weights(
-        aggregate,
+        settings.aggregate,
         lengths_R=torch.tensor(lengths),
         weights_R=torch.tensor(row_weights),
         shares_R=torch.tensor(shares, dtype=torch.float64),
@@ -270,10 +273,10 @@ def collate(plan: UpdatePlan, pad: int, part: Part) -> dict[str, Tensor]:
 
     The input of a forward pass (`Tokens.batch`); rows_1, read_1 and run_1, the numbers
     of rows, of their tokens and of tokens that are run; for the N response tokens in
-    row-major order old_N, advantages_N, weights_N and counted_N. It also has
-    reference_N if there is a reference, sampled_N if `old` is not the sampler's,
-    temperature_N unless all are 1, and sampled_temperature_N if the sampler's
-    log-probabilities have another temperature.
+    row-major order old_N, advantages_N, weights_N and counted_N; lengths_B, the
+    response tokens of each row. It also has reference_N if there is a reference,
+    sampled_N if `old` is not the sampler's, temperature_N unless all are 1, and
+    sampled_temperature_N if the sampler's log-probabilities have another temperature.
     """
     update, rows = part
     tokens = plan.tokens
@@ -285,6 +288,7 @@ def collate(plan: UpdatePlan, pad: int, part: Part) -> dict[str, Tensor]:
     batch = {
         **tokens.batch(members, pad, plan.packing),
         "old_N": tokens.gather(tokens.old, members),
+        "lengths_B": lengths_B,
         "advantages_N": advantages_B.repeat_interleave(lengths_B),
         "weights_N": weights_B.repeat_interleave(lengths_B),
         "counted_N": torch.full((int(lengths_B.sum()),), counted),

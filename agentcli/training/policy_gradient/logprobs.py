@@ -13,9 +13,9 @@ from torch import Tensor
 
 from agentcli.prompts.protocol import Message
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.loop.checkpoints import load_frozen
+from agentcli.training.loop.checkpoints import is_base, load_frozen
 from agentcli.training.loop.distributed import sum_over_ranks
-from agentcli.training.loop.forward import response_logprobs, scoring
+from agentcli.training.loop.forward import head_dtype, response_logprobs, scoring
 from agentcli.training.loop.sharding import place
 from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.policy_gradient.batches import Tokens, UpdatePlan
@@ -67,6 +67,7 @@ def prepare_logprobs(
 ) -> dict[str, float]:
     """Computes the plan's reference and, if recomputed, old log-probabilities.
 
+    A reference that is the base of the model's adapter is that model without adapter.
     Returns the gap between sampler and trainer. It is measured on the rows of the first
     update, a random sample, or on all rows if all are computed anyway. If the rollout's
     log-probabilities have another temperature, the trainer's are computed at that
@@ -74,14 +75,21 @@ def prepare_logprobs(
     """
     tokens = plan.tokens
     every_row = range(len(plan.rows))
-    is_adapter = hasattr(model, "disable_adapter")
     penalised = settings.beta != 0
-    start_is_reference = penalised and reference is None and not is_adapter
-    scorer = RowScorer(plan, settings.rows_per_microbatch, pad, device, settings.bf16)
+    shared = is_base(reference, model)
+    start_is_reference = penalised and reference is None and not shared
+    scorer = RowScorer(
+        plan,
+        settings.rows_per_microbatch,
+        pad,
+        device,
+        settings.bf16,
+        head_dtype(settings),
+    )
 
     # The first update is a random sample, which is enough to measure the gap.
     scored: Sequence[int] = every_row[: settings.rows_per_update]
-    if settings.recompute_logprobs or start_is_reference:
+    if settings.recomputes or start_is_reference:
         scored = every_row
     elif plan.updates:
         scored = plan.updates[0].rows
@@ -95,12 +103,12 @@ def prepare_logprobs(
         tokens.gather(as_sampled, scored), tokens.gather(tokens.old, scored)
     )
 
-    if settings.recompute_logprobs:
+    if settings.recomputes:
         tokens.sampled = tokens.old
         tokens.old = current
     if start_is_reference:
         tokens.reference = current
-    elif penalised and reference is None:
+    elif penalised and shared:
         with model.disable_adapter():
             (tokens.reference,) = scorer.score(model, every_row, [tokens.temperature])
     elif penalised:
@@ -120,6 +128,7 @@ class RowScorer:
     pad: int
     device: torch.device
     bf16: bool | None
+    head_dtype: torch.dtype | None = None
 
     def score(
         self,
@@ -145,7 +154,12 @@ class RowScorer:
                     for flat in temperatures
                 ]
                 scores = response_logprobs(
-                    model, batch, chunk_temperatures, self.device, self.bf16
+                    model,
+                    batch,
+                    chunk_temperatures,
+                    self.device,
+                    self.bf16,
+                    self.head_dtype,
                 )
                 if turn >= len(chunks):
                     continue

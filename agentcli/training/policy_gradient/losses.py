@@ -9,15 +9,17 @@ Probabilities are those of the sampling distribution: the ratio of RewardFlow eq
 relative to the behaviour policy, which at temperature T is softmax(logits / T). Entropy
 and KL use the same distribution.
 
-Shape suffixes: N response tokens of a microbatch, R rows of an update, V vocabulary.
+Shape suffixes: N response tokens of a microbatch, B its rows, R rows of an update, V
+vocabulary.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from agentcli.records.training_settings import Aggregate
+from agentcli.records.training_settings import Aggregate, TrainSettings
 from agentcli.training.loop.forward import tempered
 
 
@@ -27,11 +29,11 @@ class TokenLosses(NamedTuple):
     loss_N: Tensor
     """-surrogate + beta * kl."""
     surrogate_N: Tensor
-    """min(ratio * A, clip(ratio) * A)."""
+    """min(ratio * A, clip(ratio) * A), with the bounds and weights of the settings."""
     kl_N: Tensor
     """k3 estimate of the KL to the reference; zeros without a reference."""
     ratio_N: Tensor
-    """pi / pi_old at the sampled token."""
+    """pi / pi_old at the sampled token, or of its response (train.ratio)."""
     clipped_N: Tensor
     """bool: clipping removes the policy gradient of this token."""
 
@@ -55,31 +57,63 @@ def k3(logprobs_N: Tensor, reference_N: Tensor) -> Tensor:
     return torch.expm1(difference_N) - difference_N
 
 
+def row_sums(values_N: Tensor, lengths_B: Tensor) -> Tensor:
+    """Sums (B,) over the response tokens of each row, which has `lengths_B` of them."""
+    rows_N = torch.arange(len(lengths_B), device=lengths_B.device)
+    rows_N = rows_N.repeat_interleave(lengths_B)
+    sums_B = torch.zeros(len(lengths_B), dtype=values_N.dtype, device=values_N.device)
+    return sums_B.index_add(0, rows_N, values_N)
+
+
 def token_losses(
     logprobs_N: Tensor,
-    old_N: Tensor,
-    advantages_N: Tensor,
-    clip: float,
-    reference_N: Tensor | None,
-    beta: float,
+    batch: Mapping[str, Tensor],
+    settings: TrainSettings,
 ) -> TokenLosses:
     """The clipped surrogate and the KL penalty of each token (RewardFlow eq. 10 and 11).
 
-    `old_N` are the log-probabilities stored during sampling. `reference_N` may be None
-    only if beta is 0.
+    The batch has old_N, the denominator of the ratio, and advantages_N; reference_N if
+    beta is not 0; lengths_B, the tokens of each row, for a ratio of sequences; and
+    sampled_N, the sampler's log-probabilities, for importance weights.
     """
-    ratio_N = torch.exp(logprobs_N - old_N)
-    clamped_N = ratio_N.clamp(1 - clip, 1 + clip)
+    old_N = batch["old_N"]
+    advantages_N = batch["advantages_N"]
+    ratio_N = _ratios(logprobs_N - old_N, batch, settings)
+    low = 1 - settings.clip
+    high = 1 + (settings.clip_high or settings.clip)
+    clamped_N = ratio_N.clamp(low, high)
     surrogate_N = torch.minimum(ratio_N * advantages_N, clamped_N * advantages_N)
-    risen_N = (advantages_N > 0) & (ratio_N > 1 + clip)
-    fallen_N = (advantages_N < 0) & (ratio_N < 1 - clip)
+    risen_N = (advantages_N > 0) & (ratio_N > high)
+    fallen_N = (advantages_N < 0) & (ratio_N < low)
+    clipped_N = risen_N | fallen_N
+    if settings.dual_clip is not None:
+        # Dual clip of Ye et al. 2020: max(min(r A, clip(r) A), c A) where A < 0.
+        floor_N = settings.dual_clip * advantages_N
+        bounded_N = (advantages_N < 0) & (surrogate_N < floor_N)
+        surrogate_N = torch.where(bounded_N, floor_N, surrogate_N)
+        clipped_N = clipped_N | bounded_N
+    if settings.importance_cap is not None:
+        # Not the ratio of this update: it has no gradient, and is clipped only above.
+        weights_N = torch.exp(old_N - batch["sampled_N"])
+        surrogate_N = surrogate_N * weights_N.clamp(max=settings.importance_cap)
     kl_N = torch.zeros_like(logprobs_N)
-    if reference_N is not None:
-        kl_N = k3(logprobs_N, reference_N)
+    if "reference_N" in batch:
+        kl_N = k3(logprobs_N, batch["reference_N"])
     loss_N = -surrogate_N
-    if beta != 0:
-        loss_N = loss_N + beta * kl_N
-    return TokenLosses(loss_N, surrogate_N, kl_N, ratio_N, risen_N | fallen_N)
+    if settings.beta != 0:
+        loss_N = loss_N + settings.beta * kl_N
+    return TokenLosses(loss_N, surrogate_N, kl_N, ratio_N, clipped_N)
+
+
+def _ratios(
+    differences_N: Tensor, batch: Mapping[str, Tensor], settings: TrainSettings
+) -> Tensor:
+    """pi / pi_old (N,) from log pi - log pi_old, by token or by response (GSPO eq. 7)."""
+    if settings.ratio == "token":
+        return torch.exp(differences_N)
+    lengths_B = batch["lengths_B"]
+    means_B = row_sums(differences_N, lengths_B) / lengths_B
+    return torch.exp(means_B).repeat_interleave(lengths_B)
 
 
 def token_weights(

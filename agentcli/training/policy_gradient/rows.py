@@ -18,7 +18,7 @@ the mean.
 A row keeps the temperature at which it was sampled: every probability in the loss
 refers to softmax(logits / T). A greedy response has no such distribution. Stored
 log-probabilities at another temperature can be used only if the trainer recomputes
-them.
+them, and not in the importance weights of train.importance_cap.
 """
 
 import math
@@ -84,6 +84,8 @@ class RowCounts(msgspec.Struct, kw_only=True):
     """Left out: step without a sibling."""
     without_tokens: int = 0
     """Left out: no model was asked (an error before sampling)."""
+    without_spread: int = 0
+    """Left out: every advantage of the tree is 0."""
 
 
 def read_rows(
@@ -182,8 +184,9 @@ def _check_distribution(step: Step, place: str, recompute: bool) -> None:
             f"{place}.logprob_temperature: sampled at temperature "
             f"{step.temperature:g}, but its log-probabilities are those at "
             f"{step.logprob_temperature:g}; compute them anew with --set "
-            "train.recompute_logprobs=true, or sample from a server that returns "
-            "processed log-probabilities (policy.endpoint.logprobs=processed)"
+            "train.recompute_logprobs=true, without train.importance_cap, or sample "
+            "from a server that returns processed log-probabilities "
+            "(policy.endpoint.logprobs=processed)"
         )
 
 
@@ -218,6 +221,9 @@ def _trained_entries(
         else:
             counts.inherited += inherits
             entries.append(entry)
+    if update == "spread" and not any(entry.advantage for entry in entries):
+        counts.without_spread += len(entries)
+        return []
     return entries
 
 

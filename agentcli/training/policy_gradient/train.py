@@ -81,13 +81,14 @@ def credited_rows(
     settings: TrainSettings,
 ) -> tuple[list[Row], RowCounts]:
     """The rows to train on, and the counts. Raises DataError if there are none."""
-    rows, counts = read_rows(
-        trees, credit, settings.update, settings.recompute_logprobs
-    )
+    # Importance weights compare the trainer with the sampler at the same temperature.
+    replaced = settings.recomputes and settings.importance_cap is None
+    rows, counts = read_rows(trees, credit, settings.update, replaced)
     if not rows:
         raise DataError(
             f"{credit}: no step has both an advantage and sampled tokens "
-            f"({counts.unassigned} unassigned, {counts.not_critical} without a sibling)"
+            f"({counts.unassigned} unassigned, {counts.not_critical} without a "
+            f"sibling, {counts.without_spread} in trees without spread)"
         )
     return rows, counts
 
@@ -155,6 +156,7 @@ def plan_statistics(
         "rows_unassigned": counts.unassigned,
         "rows_inherited": counts.inherited,
         "rows_not_critical": counts.not_critical,
+        "rows_without_spread": counts.without_spread,
         "rows_without_tokens": counts.without_tokens,
         "rows_skipped": counts.rows - len(run_rows),
         "updates": len(plan.updates),

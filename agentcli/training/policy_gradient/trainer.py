@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import TrainingArguments
 
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.loop.forward import predicted_logits, token_logprobs
+from agentcli.training.loop.forward import head_dtype, predicted_logits, token_logprobs
 from agentcli.training.loop.metrics import MetricsLine
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
@@ -71,16 +71,9 @@ class PolicyTrainer(PlannedTrainer):
         """This microbatch's share of the update's loss."""
         targets_N = inputs["targets_N"]
         temperatures_N = inputs.get("temperature_N")
-        logits_NV = predicted_logits(model, inputs)
+        logits_NV = predicted_logits(model, inputs, head_dtype(self._settings))
         logprobs_N = token_logprobs(logits_NV, targets_N, temperatures_N)
-        losses = token_losses(
-            logprobs_N=logprobs_N,
-            old_N=inputs["old_N"],
-            advantages_N=inputs["advantages_N"],
-            clip=self._settings.clip,
-            reference_N=inputs.get("reference_N"),
-            beta=self._settings.beta,
-        )
+        losses = token_losses(logprobs_N, inputs, self._settings)
         loss = (inputs["weights_N"] * losses.loss_N).sum()
         detached_NV = logits_NV.detach()
         as_sampled_N = logprobs_N.detach()

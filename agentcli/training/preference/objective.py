@@ -2,7 +2,7 @@
 
 from agentcli.records.section import Count, Positive, Section
 from agentcli.training.loop.metrics import MetricsLine
-from agentcli.training.objectives import Objective
+from agentcli.training.objectives import OF_SURROGATE, Objective
 
 
 class DpoOptions(Section, kw_only=True):
@@ -69,4 +69,5 @@ class DirectPreference(Objective):
         "packing",
         "order",
         "recompute_logprobs",
+        *OF_SURROGATE,
     )

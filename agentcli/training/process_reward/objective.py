@@ -3,7 +3,7 @@
 from agentcli.records.section import Section
 from agentcli.training.critic.options import Head
 from agentcli.training.loop.metrics import MetricsLine
-from agentcli.training.objectives import Objective
+from agentcli.training.objectives import OF_SURROGATE, Objective
 
 
 class ProcessRewardOptions(Section, kw_only=True):
@@ -48,4 +48,5 @@ class ProcessReward(Objective):
     unread = (
         *("update", "beta", "clip", "reference", "aggregate"),
         *("recompute_logprobs", "carry_optimizer"),
+        *OF_SURROGATE,
     )

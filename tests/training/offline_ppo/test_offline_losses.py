@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from agentcli.training.offline_ppo.losses import action_logprobs, action_losses
+from agentcli.training.offline_ppo.losses import action_losses
 
 GENERATOR = np.random.default_rng(0)
 LOGPROBS, OLD = (GENERATOR.normal(-2, 0.3, size=50) for _ in range(2))
@@ -49,8 +49,3 @@ def test_without_an_advantage_there_is_nothing_to_follow():
     logprobs = torch.tensor(LOGPROBS, requires_grad=True)
     action_losses(logprobs, torch.tensor(OLD), torch.zeros(50), 0.2, 0.0).loss_B.sum().backward()
     assert logprobs.grad.abs().max() == 0
-
-
-def test_an_actions_logprob_is_the_sum_over_its_tokens():
-    tokens = torch.tensor([-1.0, -2.0, -4.0, -8.0, -16.0, -32.0])
-    assert action_logprobs(tokens, torch.tensor([2, 1, 3])).tolist() == [-3.0, -4.0, -56.0]

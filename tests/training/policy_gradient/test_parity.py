@@ -1,7 +1,8 @@
 """The policy-gradient trainer against TRL's GRPOTrainer on the same rows, update by update.
 
-Every aggregation, full, LoRA and at temperature 0.4, with accumulation, KL and clipping at work, in one process and in two; each
-update starts from the weights that the ones before it left, so that the optimisers agree too. `parity_trl.py` says what is TRL's.
+Every aggregation, full, LoRA and at temperature 0.4, and every switch of the objective, with accumulation, KL and clipping at
+work, in one process and in two; each update starts from the weights that the ones before it left, so that the optimisers agree
+too. `parity_trl.py` says what is TRL's.
 """
 
 import json
@@ -16,7 +17,7 @@ import torch
 from agentcli.records.training_settings import LoraSettings
 from agentcli.training.loop.checkpoints import load_trainable
 from pair_trees import FORKED, GROUP, pair_tree
-from parity_worker import CASES, COMMON, COOL, RANK, run_cases
+from parity_worker import CASES, COMMON, COOL, RANK, SWITCHES, run_cases
 from safetensors.torch import load_file
 from tiny_rollout import at_temperatures, write
 from transformers import AutoModelForCausalLM
@@ -25,8 +26,11 @@ pytestmark = pytest.mark.slow
 NAMES = [f"{aggregate} {kind}" for aggregate, kind in CASES]
 UPDATES = 6
 PROCESSES = 2
-RELATIVE = {"full": 0, "lora": 0, "cool": 4e-6}
-"""Tolerated beside the absolute difference: at T = 0.4 gradients are 1 / T times as large, and rounding errors with them."""
+RELATIVE = dict.fromkeys(("full", "lora", *SWITCHES), 0) | {"cool": 4e-6, "weighted": 1e-6}
+"""Tolerated beside the absolute difference: at T = 0.4 gradients are 1 / T times as large, and rounding errors with them. With
+weights, each side computes the old log-probabilities itself, too."""
+UNCLIPPED = "token weighted"
+"""The ratio to recomputed log-probabilities begins at 1."""
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +109,7 @@ def test_kl_clipping_and_the_optimiser_are_at_work(found, case):
     """On both sides; otherwise the agreement above would say little."""
     for lines in found[case].values():
         for line in lines:
-            assert line["clip"] > 0.05
+            assert line["clip"] > 0.05 or case == UNCLIPPED
             assert COMMON["beta"] * line["kl"] > 1e-3
             assert line["grad_norm"] > COMMON["max_grad_norm"]
         first, later = lines[: UPDATES // 2], lines[UPDATES // 2 :]
@@ -117,6 +121,13 @@ def test_aggregations_differ(one_process):
     for kind in ("full", "lora", "cool"):
         losses = [one_process[f"{aggregate} {kind}"]["ours"][1]["loss"] for aggregate in ("token", "step", "sequence")]
         assert min(abs(one - other) for one, other in zip(losses, losses[1:] + losses[:1], strict=True)) > 1e-3
+
+
+@pytest.mark.parametrize("kind", SWITCHES)
+def test_every_switch_changes_the_loss(one_process, kind):
+    (aggregate,) = (aggregate for aggregate, other in CASES if other == kind)
+    plain, switched = (one_process[f"{aggregate} {which}"]["ours"][1]["loss"] for which in ("full", kind))
+    assert abs(plain - switched) > 1e-4
 
 
 @pytest.mark.parametrize("case", NAMES)

@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 
+import msgspec
 import pytest
 from agentcli.credit import carl, grpo
 from agentcli.errors import DataError
@@ -34,6 +35,17 @@ def test_steps_that_are_not_trained_shorten_their_trajectories(tree, tmp_path):
     rows, counts = read(tmp_path, [tree], [credit_of(tree, [1.0, None, 0.0, 1.0, 1.0])])
     assert [row.share for row in rows] == pytest.approx([1 / 2 + 1 / 3, 1 / 3, 1 / 2, 1 / 3])
     assert (counts.rows, counts.unassigned, counts.trajectories) == (4, 1, 2)
+
+
+def test_trees_without_spread_are_left_out_of_every_mean(tree, tmp_path):
+    """A row whose advantage is 0 stays, where another of its tree has one."""
+    other = copy.deepcopy(tree)
+    other.task = msgspec.structs.replace(tree.task, id="other")
+    credits = [credit_of(tree, [0.0] * 5), credit_of(other, [0.0, 1.0, None, 0.0, 0.0])]
+    rows, counts = read(tmp_path, [tree, other], credits, update="spread")
+    assert [(row.tree, row.advantage) for row in rows] == [(2, 0.0), (2, 1.0), (2, 0.0), (2, 0.0)]
+    assert (counts.rows, counts.without_spread, counts.unassigned) == (4, 5, 1)
+    assert len(read(tmp_path, [tree, other], credits)[0]) == 9
 
 
 def test_errored_trajectories_give_no_share(tree, tmp_path):

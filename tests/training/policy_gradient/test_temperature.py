@@ -50,7 +50,8 @@ def test_loss_gradient_entropy_and_k3_of_two_tokens(temperature, advantage):
     logprobs = token_logprobs(logits, torch.tensor([0]), divisors)
     assert logprobs.item() == pytest.approx(math.log(p), abs=1e-6)
     reference = token_logprobs(torch.tensor([[reference_z, 0.0]]), torch.tensor([0]), divisors)
-    losses = token_losses(logprobs, logprobs.detach(), torch.tensor([advantage]), 0.2, reference, beta)
+    batch = {"old_N": logprobs.detach(), "advantages_N": torch.tensor([advantage]), "reference_N": reference}
+    losses = token_losses(logprobs, batch, TrainSettings(beta=beta))
     losses.loss_N.sum().backward()
     r = q / p
     assert losses.kl_N.item() == pytest.approx(r - 1 - math.log(r), abs=1e-6)
@@ -72,7 +73,8 @@ def test_a_trainer_at_one_would_take_another_gradient():
 
     def gradient(divisors, stored):
         logits = states.clone().requires_grad_()
-        losses = token_losses(token_logprobs(logits, first, divisors), stored, advantages, 0.2, None, 0.0)
+        batch = {"old_N": stored, "advantages_N": advantages}
+        losses = token_losses(token_logprobs(logits, first, divisors), batch, TrainSettings(beta=0))
         losses.loss_N.sum().backward()
         return logits.grad[:, 0], losses
 
