@@ -44,6 +44,10 @@ class ActorCritic(nn.Module):
         """The configuration of the actor."""
         return self.actor.config
 
+    def get_output_embeddings(self) -> Any:
+        """The language-model head of the actor."""
+        return self.actor.get_output_embeddings()
+
     def activation_checkpointing_enable(self, **options: Any) -> None:
         """Turns on activation checkpointing for both; transformers.Trainer calls it."""
         for part in (self.actor, self.critic):
@@ -72,14 +76,14 @@ class Appraising:
     """
 
     def __init__(self, pair: Any, last_B: Tensor) -> None:
-        self._pair = pair
+        self.module = pair
         self._last_B = last_B
         self.values_B = torch.zeros(0)
 
     def __call__(
         self, input_ids: Tensor, logits_to_keep: Tensor, use_cache: bool
     ) -> SimpleNamespace:
-        logits_BKV, self.values_B = self._pair(
+        logits_BKV, self.values_B = self.module(
             input_ids=input_ids, logits_to_keep=logits_to_keep, last_B=self._last_B
         )
         return SimpleNamespace(logits=logits_BKV)
