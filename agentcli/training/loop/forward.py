@@ -175,11 +175,7 @@ class _ChunkedHead(torch.autograd.Function):
             slopes_nV *= tempered(gradients[0][part, None], temperatures_n)
             cast_nV = slopes_nV.to(ctx.dtype)
             to_hidden_ND[part] = cast_nV @ weight_VD
-            if to_weight_VD is None:
-                continue
-            if ctx.dtype == to_weight_VD.dtype:
-                to_weight_VD.addmm_(cast_nV.T, hidden_ND[part])
-            else:
+            if to_weight_VD is not None:
                 to_weight_VD += cast_nV.T @ hidden_ND[part]
         return to_hidden_ND, to_weight_VD, None
 
