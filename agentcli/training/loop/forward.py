@@ -104,7 +104,8 @@ def target_scores(
 
     def compute(_: Linear, hidden_BKD: Tensor) -> Tensor:
         hidden_ND = _chosen(batch, hidden_BKD)
-        scores_N: Tensor = _ChunkedHead.apply(hidden_ND, head.weight, task)
+        run: Any = _ChunkedHead.apply
+        scores_N: Tensor = run(hidden_ND, head.weight, task)
         return scores_N
 
     with head_as(model, compute):
