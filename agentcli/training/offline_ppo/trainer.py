@@ -116,7 +116,8 @@ class OfflinePpoTrainer(PlannedTrainer):
         appraising = Appraising(model, inputs["last_B"])
         temperatures_N = inputs.get("temperature_N")
         looks = [entropies_look(temperatures_N)]
-        logprobs_N, seen = target_scores(appraising, inputs, temperatures_N, looks)
+        scores = target_scores(appraising, inputs, temperatures_N, looks)
+        logprobs_N, (entropies_N,) = scores
         lengths_B = inputs["lengths_B"]
         members = inputs["members_B"].tolist()
         old_N = self._appraisal.old_logprobs(members).to(logprobs_N.device)
@@ -132,7 +133,7 @@ class OfflinePpoTrainer(PlannedTrainer):
         value_losses_B = value_losses(values_B, inputs["returns_B"])
         weights_B = inputs["value_weights_B"]
         inputs["advantages_B"] = advantages_B
-        self._record(losses, value_losses_B, values_B.detach(), *seen, inputs)
+        self._record(losses, value_losses_B, values_B.detach(), entropies_N, inputs)
         loss = (weights_B * (losses.loss_B + value_losses_B)).sum()
         return loss * self._plan.processes.size  # DDP averages gradients
 

@@ -75,7 +75,7 @@ class PolicyTrainer(PlannedTrainer):
         if "sampled_temperature_N" in inputs:
             looks.append(logprobs_look(targets_N, inputs["sampled_temperature_N"]))
         logprobs_N, seen = target_scores(model, inputs, temperatures_N, looks)
-        entropies_N, as_sampled_N, *_ = (*seen, logprobs_N.detach())
+        entropies_N, as_sampled_N = [*seen, logprobs_N.detach()][:2]
         losses = token_losses(
             logprobs_N=logprobs_N,
             old_N=inputs["old_N"],
