@@ -73,6 +73,11 @@ class SftSettings(Section, kw_only=True):
     """Samples per forward pass; fewer need less memory. On a CPU fewer are taken where so
     many would not fit.
     """
+    tokens_per_microbatch: Count | None = None
+    """Most tokens of a forward pass, padding included, in the place of
+    samples_per_microbatch: short samples are run many together. Samples of an update are
+    sorted by length first; losses change only by rounding.
+    """
     learning_rate: Positive | None = None
     """None: 1e-5, or 3e-3 for `tiny`, which does not learn at a large model's rate."""
     schedule: str = "cosine"
@@ -110,6 +115,16 @@ class SftSettings(Section, kw_only=True):
         if self.learning_rate is not None:
             return self.learning_rate
         return 3e-3 if model == TINY else 1e-5
+
+    @property
+    def microbatch_limit(self) -> str:
+        """The setting that limits a forward pass."""
+        limited = self.tokens_per_microbatch is not None
+        return f"{'tokens' if limited else 'samples'}_per_microbatch"
+
+    def rows_together(self, longest: int) -> int:
+        """Samples of a forward pass if all have as many tokens as the longest."""
+        return _rows(self.samples_per_microbatch, self.tokens_per_microbatch, longest)
 
 
 class TrainSettings(Section, kw_only=True):
@@ -181,6 +196,11 @@ class TrainSettings(Section, kw_only=True):
     """Rows per forward pass. On a CPU fewer are taken where so many would not fit. dpo
     runs one pair, two whole trajectories, at a time.
     """
+    tokens_per_microbatch: Count | None = None
+    """Most tokens of a forward pass, padding included, in the place of
+    rows_per_microbatch: short rows are run many together. Rows that share a prefix count
+    as if they did not. Losses change only by rounding.
+    """
     packing: Literal["auto", "on", "off"] = "auto"
     """Whether rows of an update that begin alike share a sequence, so that their common
     prefix is computed once. Losses change only by rounding. auto: when it saves enough.
@@ -239,3 +259,17 @@ class TrainSettings(Section, kw_only=True):
         return (
             self.recompute_logprobs or other_weights or self.importance_cap is not None
         )
+
+    @property
+    def microbatch_limit(self) -> str:
+        """The setting that limits a forward pass."""
+        limited = self.tokens_per_microbatch is not None
+        return f"{'tokens' if limited else 'rows'}_per_microbatch"
+
+    def rows_together(self, longest: int) -> int:
+        """Rows of a forward pass if all have as many tokens as the longest."""
+        return _rows(self.rows_per_microbatch, self.tokens_per_microbatch, longest)
+
+
+def _rows(rows: int, tokens: int | None, longest: int) -> int:
+    return rows if tokens is None else max(1, tokens // longest)

@@ -48,8 +48,6 @@ from agentcli.stages.pace import SAMPLED_BY, Pace, pace_of
 from agentcli.stages.trees import checked_trees, count_trees
 from agentcli.training.objectives import not_read
 
-TRAIN_ROWS = "train.rows_per_microbatch"
-SFT_ROWS = "sft.samples_per_microbatch"
 SAMPLED_ROWS = "policy.batch_rows"
 LAYER = re.compile(r"\.\d+\.")
 """The layer number in the name of a weight."""
@@ -158,6 +156,31 @@ def _remedy(setting: str, value: int) -> Remedy:
     return Remedy(setting, value, divisors(value, value))
 
 
+def _of_microbatch(
+    section: str,
+    settings: TrainSettings | SftSettings,
+    size: RowSize,
+    most: int,
+) -> Remedy:
+    """Lowers the tokens of a microbatch if they are limited, else its rows.
+
+    They are lowered to a divisor of `most` rows, or of the tokens that are set.
+    """
+    setting = f"{section}.{settings.microbatch_limit}"
+    held = size.rows
+    if settings.tokens_per_microbatch is not None:
+        most = settings.tokens_per_microbatch
+        held = min(most, size.rows * size.tokens)
+    return Remedy(setting, held, divisors(most, held))
+
+
+def _together(settings: TrainSettings | SftSettings, rows: int, name: str) -> str:
+    """What a forward pass holds, in words."""
+    if settings.tokens_per_microbatch is not None:
+        return f"{settings.tokens_per_microbatch} tokens"
+    return f"{rows} {name} as long as the longest"
+
+
 def _sharing(section: str, settings: TrainSettings | SftSettings) -> str:
     """The advice on sharing a model between processes."""
     if settings.sharding == "fsdp":
@@ -203,15 +226,16 @@ def need_of_training(
         return None
     device = device_of(settings.policy)
     steps = list(_steps([trees]))
-    rows = min(settings.train.rows_per_microbatch, len(steps))
-    size = RowSize(rows, *longest_row(steps, model))
+    tokens, response = longest_row(steps, model)
+    rows = min(settings.train.rows_together(tokens), len(steps))
+    size = RowSize(rows, tokens, response)
     models = 1 if critic is None else 2
     processes = process_count()
     parts = training_memory(
         parameters, shape_of(model), size, settings.train, device, models, processes
     )
-    lower = divisors(settings.train.rows_per_microbatch, rows)
-    remedies = {ACTIVATIONS: Remedy(TRAIN_ROWS, rows, lower)}
+    most = settings.train.rows_per_microbatch
+    remedies = {ACTIVATIONS: _of_microbatch("train", settings.train, size, most)}
     return MemoryNeed(
         parts, device, remedies, processes, _sharing("train", settings.train)
     )
@@ -227,10 +251,10 @@ def expected_of_training(
     """The estimate of one training on a trees file, including any critic."""
     parameters = parameters_of(model, settings.train.lora)
     pace = pace_of(settings, out, "train", "train")
-    rows = settings.train.rows_per_microbatch
+    together = _together(settings.train, settings.train.rows_per_microbatch, "rows")
     note = (
-        f"{_held(settings.train)}, and activations of {rows} rows as long as the "
-        "longest; 12 bytes of disk, and as many again for the snapshot while it trains"
+        f"{_held(settings.train)}, and activations of {together}; "
+        "12 bytes of disk, and as many again for the snapshot while it trains"
     )
     return Expected(
         disk_bytes=parameters and checkpoint_bytes(parameters),
@@ -248,15 +272,18 @@ def need_of_imitation(
     if parameters is None:
         return None
     device = device_of(settings.policy)
-    rows = settings.sft.samples_per_microbatch
-    tokens, response = longest_row(_steps(trees, "demos"), model)
-    size = RowSize(rows, min(tokens, settings.sft.max_length), response)
     processes = process_count()
+    tokens, response = longest_row(_steps(trees, "demos"), model)
+    tokens = min(tokens, settings.sft.max_length)
+    most = settings.sft.samples_per_update // processes
+    rows = settings.sft.rows_together(tokens)
+    if settings.sft.tokens_per_microbatch is not None:
+        rows = min(rows, most)
+    size = RowSize(rows, tokens, response)
     parts = training_memory(
         parameters, shape_of(model), size, settings.sft, device, processes=processes
     )
-    lower = divisors(settings.sft.samples_per_update // processes, rows)
-    remedies = {ACTIVATIONS: Remedy(SFT_ROWS, rows, lower)}
+    remedies = {ACTIVATIONS: _of_microbatch("sft", settings.sft, size, most)}
     return MemoryNeed(parts, device, remedies, processes, _sharing("sft", settings.sft))
 
 
@@ -265,9 +292,9 @@ def expected_of_imitation(
 ) -> Expected:
     """The estimate of sft, which stores no optimiser state."""
     parameters = parameters_of(model, settings.sft.lora)
+    together = _together(settings.sft, settings.sft.samples_per_microbatch, "samples")
     note = (
-        f"{_held(settings.sft)}, and activations of "
-        f"{settings.sft.samples_per_microbatch} samples as long as the longest; 4 bytes "
+        f"{_held(settings.sft)}, and activations of {together}; 4 bytes "
         "of disk, and 12 for the snapshot while it trains"
     )
     return Expected(
@@ -305,9 +332,12 @@ def expected_of_loop(
     if parameters:
         device = device_of(settings.policy)
         models = 1 if critic is None else 2
+        most = settings.train.rows_per_microbatch
+        size = sampled_rows(settings)
+        size = size._replace(rows=settings.train.rows_together(size.tokens))
         parts = loop_memory(parameters, shape_of(model), settings, device, models)
         remedies = {
-            ACTIVATIONS: _remedy(TRAIN_ROWS, settings.train.rows_per_microbatch),
+            ACTIVATIONS: _of_microbatch("train", settings.train, size, most),
             "cache": _remedy(SAMPLED_ROWS, sampled_rows(settings).rows),
         }
         need = MemoryNeed(parts, device, remedies, sampling_devices(settings))

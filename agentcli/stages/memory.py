@@ -294,8 +294,8 @@ def loop_memory(
     `models` are trained. Memory that only sampling or only training uses counts once,
     for the one that uses more.
     """
-    rows = settings.train.rows_per_microbatch
-    size = sampled_rows(settings)._replace(rows=rows)
+    size = sampled_rows(settings)
+    size = size._replace(rows=settings.train.rows_together(size.tokens))
     sampling = sampling_memory(parameters, shape, settings, device)
     training = training_memory(parameters, shape, size, settings.train, device, models)
     # A sleeping engine leaves the GPU to the trainer.

@@ -18,7 +18,6 @@ from agentcli.records.settings import Settings
 from agentcli.records.training_settings import TINY
 from agentcli.records.types import StageRecord
 from agentcli.stages.estimate import (
-    SFT_ROWS,
     Expected,
     expected_of_imitation,
     need_of_imitation,
@@ -114,7 +113,8 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
     session.progress.wait("loading model")
     if plan.model != TINY:
         existing(plan.model, "sft.model")
-    used = fitting_settings(session, SFT_ROWS, plan.need, session.progress.note)
+    limit = settings.sft.microbatch_limit
+    used = fitting_settings(session, f"sft.{limit}", plan.need, session.progress.note)
     from agentcli.stages.threads import use_threads
     from agentcli.training.imitation.train import run_sft
     from agentcli.training.loop.job import Job
@@ -137,7 +137,7 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
     )
     statistics = run_sft(job, plan.trees, plan.entities, plan.dialect_of)
     if used != settings:
-        statistics["samples_per_microbatch"] = used.sft.samples_per_microbatch
+        statistics[limit] = getattr(used.sft, limit)
     # Later stages inherit the new model.
     session.settings = with_changes(settings, policy={"model": str(run.checkpoint)})
     record = session.finish(latest=True, statistics=statistics)

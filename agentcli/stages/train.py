@@ -23,7 +23,6 @@ from agentcli.records.settings import Settings
 from agentcli.records.training_settings import TrainSettings
 from agentcli.records.types import Credit, StageRecord, Tree
 from agentcli.stages.estimate import (
-    TRAIN_ROWS,
     Expected,
     expected_of_training,
     need_of_training,
@@ -281,8 +280,9 @@ def perform(
     objective = make_objective(settings.train.objective)
     _check_model(plan, objective)
     note = warn or session.progress.note
-    fitting = fitting_settings(session, TRAIN_ROWS, plan.need, note).train
-    changes = {"rows_per_microbatch": fitting.rows_per_microbatch}
+    limit = settings.train.microbatch_limit
+    fitting = fitting_settings(session, f"train.{limit}", plan.need, note).train
+    changes = {limit: getattr(fitting, limit)}
     used = with_changes(plan.used, train=changes)
     from agentcli.stages.threads import use_threads
     from agentcli.training.loop.job import Job

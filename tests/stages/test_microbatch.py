@@ -24,7 +24,14 @@ pytestmark = pytest.mark.usefixtures("folder")
 
 SFT = ("sft", "runs/demos", "-c", "toy.yaml", "--model", START, "-o", "new")
 TRAIN = ("train", "runs/x", "-o", "new")
-ROWS = {SFT: "samples_per_microbatch", TRAIN: "rows_per_microbatch"}
+TOKENS = ("--set", "sft.tokens_per_microbatch=512", "--set", "train.tokens_per_microbatch=512")
+ROWS = {
+    SFT: "samples_per_microbatch",
+    TRAIN: "rows_per_microbatch",
+    (*SFT, *TOKENS): "tokens_per_microbatch",
+    (*TRAIN, *TOKENS): "tokens_per_microbatch",
+}
+"""The setting that each command's microbatches are limited by."""
 
 
 def parts_of(words: tuple[str, ...]) -> dict[str, int]:

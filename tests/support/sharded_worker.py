@@ -11,11 +11,15 @@ from types import SimpleNamespace
 
 import torch
 from agentcli.records.training_settings import LoraSettings
+from agentcli.training.loop import forward
 from agentcli.training.loop.snapshots import Snapshots
 from stopping import sft, stopped, train
 from torch.distributed.tensor import DTensor
 
-KINDS = ("full", "tied", "lora")
+KINDS = ("full", "tied", "lora", "half")
+WHOLE = forward.LOGITS_AT_ONCE
+CHUNKED = 500
+"""Logits at once for one of the kinds, which therefore runs its head in chunks of a few tokens."""
 TRAININGS = {"train": train, "sft": sft}
 UPDATES = 20
 LORA = LoraSettings(rank=4, alpha=8)
@@ -28,6 +32,7 @@ def settings_of(training, kind, model):
         "packing": "on" if kind == "full" else "off",
         "gradient_checkpointing": kind != "tied",
         "lora": LORA if kind == "lora" else LoraSettings(),
+        "bf16": kind == "half",
     }
     if training == "sft":
         return {**shared, "model": str(model), "updates": UPDATES, "samples_per_update": 12}
@@ -53,14 +58,25 @@ def main(folder):
         real_save(self, *given)
 
     Snapshots.save = save
+    gathered = set()
+    real_gather = torch.distributed.all_gather_single
+
+    def gather(output_tensor, *given, **more):
+        gathered.add(output_tensor.dtype)
+        return real_gather(output_tensor, *given, **more)
+
+    torch.distributed.all_gather_single = gather
     for training, call in TRAININGS.items():
         for kind in KINDS:
+            gathered.clear()
+            forward.LOGITS_AT_ONCE = CHUNKED if kind == "tied" else WHOLE
             rollout = start_of(folder, kind)
             given = {**settings_of(training, kind, rollout.model), "sharding": "fsdp"}
             statistics = call(rollout, folder / f"{training}-{kind}-whole", **given)
             stopped(call, rollout, folder / f"{training}-{kind}-parts", 11, **given)
             torch.distributed.barrier()
             assert call(rollout, folder / f"{training}-{kind}-parts", **given) == statistics
+            assert (torch.bfloat16 in gathered) is (kind == "half"), gathered
     assert len(checked) == len(TRAININGS) * len(KINDS) * (UPDATES + 11 + UPDATES - 9)
     assert torch.distributed.get_world_size() == 2
 

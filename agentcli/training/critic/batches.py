@@ -46,7 +46,6 @@ def critic_tensors(plan: UpdatePlan, part: Part) -> dict[str, Tensor]:
 def values_of(
     critic: Any,
     plan: UpdatePlan,
-    rows_at_once: int,
     pad: int,
     device: torch.device,
     bf16: bool | None,
@@ -55,7 +54,7 @@ def values_of(
     prompts = plan.tokens.prompts
     processes = plan.processes
     values_R = torch.zeros(len(prompts))
-    chunks = plan.tokens.chunks(range(len(prompts)), rows_at_once)
+    chunks = plan.tokens.chunks(range(len(prompts)), plan.limit)
     with scoring(critic), precision(device, bf16):
         for chunk in chunks[processes.rank :: processes.size]:
             ids_BT, _ = pad_rows([(prompts[row], []) for row in chunk], pad)

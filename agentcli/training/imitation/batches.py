@@ -3,8 +3,9 @@
 Shape suffixes: B samples, T padded length.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -14,7 +15,7 @@ from agentcli.records.training_settings import SftSettings
 from agentcli.training.imitation.demonstrations import Sample
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.forward import pad_rows
-from agentcli.training.loop.microbatches import shuffled
+from agentcli.training.loop.microbatches import Limit, limit_of, shuffled
 from agentcli.training.loop.packing import sort_key
 from agentcli.training.loop.packing_choice import PackingChoice, choose_packing
 
@@ -44,24 +45,44 @@ class ImitationPlan:
     order: Sequence[int]
     """The index of the sample at each position of the training."""
     per_update: int
-    per_microbatch: int
+    limit: Limit
+    processes: Processes
     choice: PackingChoice
+
+    @cached_property
+    def microbatches_per_update(self) -> int:
+        """Microbatches of each process, the same number in every update."""
+        if self.limit.tokens is None:
+            return self.per_update // (self.limit.rows * self.processes.size)
+        lengths = list(map(self._lengths, _slices(self.order, self.per_update)))
+        return self.limit.most(lengths, self.processes.size)
 
     def batches(self) -> Iterator[list[Sample]]:
         """The microbatches of all processes."""
-        for numbers in _slices(self.order, self.per_microbatch):
-            yield [self.samples[number] for number in numbers]
+        count = self.microbatches_per_update * self.processes.size
+        for update in _slices(self.order, self.per_update):
+            for places in self.limit.dealt(self._lengths(update), count):
+                yield [self.samples[update[place]] for place in places]
 
-    def parts(self, processes: Processes) -> list[SamplePart]:
+    def parts(self) -> list[SamplePart]:
         """This process's microbatches: every `processes.size`-th one of an update."""
         parts = []
-        for update in _slices(
-            list(self.batches()), self.per_update // self.per_microbatch
-        ):
+        ranks = self.processes.size
+        count = self.microbatches_per_update * ranks
+        for update in _slices(list(self.batches()), count):
             tokens = sum(len(sample.response) for batch in update for sample in batch)
-            of_this_rank = update[processes.rank :: processes.size]
+            of_this_rank = update[self.processes.rank :: ranks]
             parts += [SamplePart(batch, tokens) for batch in of_this_rank]
         return parts
+
+    def length(self, number: int) -> int:
+        """Prompt plus response of a sample, in tokens."""
+        sample = self.samples[number]
+        return len(sample.prompt) + len(sample.response)
+
+    def _lengths(self, numbers: Sequence[int]) -> list[int]:
+        """The tokens of each of these samples."""
+        return [self.length(number) for number in numbers]
 
     def packed_as_set(self, wanted: str, model: Any) -> "ImitationPlan":
         """The plan, packed if sft.packing (`wanted`) asks for it.
@@ -70,16 +91,20 @@ class ImitationPlan:
         """
         first = replace(self, order=self.order[: UPDATES_COMPARED * self.per_update])
         choice = choose_packing(
-            PACKING, wanted, model, first.batches(), first._sorted().batches()
+            PACKING, wanted, model, first.batches(), first._by_tokens().batches()
         )
-        plan = self._sorted() if choice.packing else self
+        plan = self._by_tokens() if choice.packing else self
         return replace(plan, choice=choice)
 
-    def _sorted(self) -> "ImitationPlan":
+    def _by_tokens(self) -> "ImitationPlan":
         """The plan with the samples of each update sorted by their tokens."""
+        return self.sorted_by(lambda number: sort_key(self.samples[number]))
+
+    def sorted_by(self, key: Callable[[int], Any]) -> "ImitationPlan":
+        """The plan with the samples of each update sorted by a key of their numbers."""
         order: list[int] = []
         for update in _slices(self.order, self.per_update):
-            order += sorted(update, key=lambda number: sort_key(self.samples[number]))
+            order += sorted(update, key=key)
         return replace(self, order=order)
 
 
@@ -89,7 +114,11 @@ def _slices(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
 
 
 def plan_imitation(
-    samples: Sequence[Sample], updates: int, settings: SftSettings, seed: int
+    samples: Sequence[Sample],
+    updates: int,
+    settings: SftSettings,
+    seed: int,
+    processes: Processes,
 ) -> ImitationPlan:
     """Plans passes over the samples, each in a new random order.
 
@@ -100,13 +129,16 @@ def plan_imitation(
     while len(order) < places:
         passes = len(order) // len(samples)
         order += shuffled(len(samples), "sft samples", seed, passes)
-    return ImitationPlan(
+    limit = limit_of(settings)
+    plan = ImitationPlan(
         samples,
         order[:places],
         settings.samples_per_update,
-        settings.samples_per_microbatch,
+        limit,
+        processes,
         PackingChoice(None),
     )
+    return plan if limit.tokens is None else plan.sorted_by(plan.length)
 
 
 def collate(samples: Sequence[Sample], pad: int) -> dict[str, Tensor]:

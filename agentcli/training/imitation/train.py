@@ -98,7 +98,7 @@ def run_sft(
     words.warn("the demonstrations", job.model)
     passes_in_updates = len(samples) / settings.samples_per_update
     updates = settings.updates or max(1, round(settings.epochs * passes_in_updates))
-    plan = plan_imitation(samples, updates, settings, job.seed)
+    plan = plan_imitation(samples, updates, settings, job.seed, processes)
     plan = plan.packed_as_set(settings.packing, model)
     packing = plan.choice.packing
     facts: Facts = {
@@ -108,14 +108,16 @@ def run_sft(
         "starting model": model_fact(model),
         **_picture_fact(samples),
     }
-    arguments = _arguments(job, updates, processes, sees=sight is not None)
+    arguments = _arguments(
+        job, updates, processes, plan.microbatches_per_update, sees=sight is not None
+    )
     place(model, settings, processes, arguments.device)
     if packing is not None:
         rows = next(plan.batches())
         pad = tokenizer.pad_token_id
         check_packed(PACKING, packing, model, rows, pad, arguments.device)
     with keeping_cache(model):
-        parts = plan.parts(processes)
+        parts = plan.parts()
         trainer = ImitationTrainer(model, arguments, tokenizer, parts, packing, sight)
         trained = _trained(trainer, model, updates)
         lines = run(job, trainer, trained, SftMetrics, facts, updates, processes)
@@ -142,12 +144,17 @@ def _picture_fact(samples: Sequence[Sample]) -> Facts:
 
 def _check(settings: SftSettings, processes: Processes) -> None:
     """Raises UsageError for settings that cannot take effect."""
-    per_pass = settings.samples_per_microbatch * processes.size
+    factor, advice = "the number of processes", ""
+    per_pass = processes.size
+    if settings.tokens_per_microbatch is None:
+        factor = "sft.samples_per_microbatch x processes"
+        advice = "lower sft.samples_per_microbatch, or "
+        per_pass *= settings.samples_per_microbatch
     if settings.samples_per_update % per_pass:
         raise UsageError(
             f"sft.samples_per_update: {settings.samples_per_update} is not a multiple "
-            f"of sft.samples_per_microbatch x processes ({per_pass}); lower "
-            f"sft.samples_per_microbatch, or type --set sft.samples_per_update={per_pass}"
+            f"of {factor} ({per_pass}); {advice}type --set "
+            f"sft.samples_per_update={per_pass}"
         )
     if settings.schedule not in SCHEDULES:
         raise UsageError(
@@ -222,11 +229,14 @@ def _samples(
 
 
 def _arguments(
-    job: Job[SftSettings], updates: int, processes: Processes, sees: bool
+    job: Job[SftSettings],
+    updates: int,
+    processes: Processes,
+    microbatches_per_update: int,
+    sees: bool,
 ) -> SFTConfig:
     """The settings of the job in the form that TRL takes."""
     settings = job.settings
-    samples_per_pass = settings.samples_per_microbatch * processes.size
     return trainer_arguments(
         SFTConfig,
         job.seed,
@@ -235,7 +245,7 @@ def _arguments(
         checkpointing=settings.gradient_checkpointing,
         sees=sees,
         per_device_train_batch_size=settings.samples_per_microbatch,
-        gradient_accumulation_steps=settings.samples_per_update // samples_per_pass,
+        gradient_accumulation_steps=microbatches_per_update,
         learning_rate=settings.learning_rate_of(job.model),
         lr_scheduler_type=settings.schedule,
         warmup_steps=math.ceil(settings.warmup_ratio * updates),

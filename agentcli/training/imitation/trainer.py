@@ -23,8 +23,7 @@ from agentcli.training.imitation.demonstrations import messages_of
 from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.loop.forward import (
     named_pictures,
-    predicted_logits,
-    token_logprobs,
+    target_scores,
 )
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.packing import Packing, row_batch
@@ -98,15 +97,19 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
             self._tokens += int((inputs["labels"] != IGNORED).sum())
             trl: Any = super()
             return trl.compute_loss(model, inputs, num_items_in_batch=update_tokens)
-        logits_NV = predicted_logits(model, inputs)
         targets_N = inputs["targets_N"]
         self._tokens += len(targets_N)
-        correct = (logits_NV.detach().argmax(-1) == targets_N).sum()
+
+        def hits(logits_nV: Tensor, part: slice) -> Tensor:
+            return logits_nV.argmax(-1) == targets_N[part]
+
+        logprobs_N, (hits_N,) = target_scores(model, inputs, looks=[hits])
+        correct = hits_N.sum()
         local = torch.stack([correct, correct.new_tensor(len(targets_N))])
         all_correct, all_tokens = self.accelerator.reduce(local, reduction="sum")
         accuracies = self._metrics["train"]["mean_token_accuracy"]  # as TRL keeps them
         accuracies.append((all_correct / all_tokens).item())
-        loss: Tensor = -token_logprobs(logits_NV, targets_N).sum()
+        loss: Tensor = -logprobs_N.sum()
         return loss / update_tokens * self.accelerator.num_processes
 
     def line(self, latest: TrainerUpdate) -> SftMetrics | None:

@@ -1,11 +1,13 @@
 """A model sharded across processes (FSDP2, sharding=fsdp).
 
-The weights of a layer are gathered when it runs and freed afterwards. Gradients,
-moments and updates exist only for each process's share. Therefore all processes must
-take part in every forward pass and every gathering of a weight.
+The weights of a layer are gathered when it runs and freed afterwards. Where training
+computes in bfloat16 they are gathered so, which halves the traffic; gradients are
+summed in float32. Gradients, moments and updates exist only for each process's share.
+Therefore all processes must take part in every forward pass and every gathering of a weight.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,13 +17,14 @@ from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
 )
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from agentcli.errors import AgentCliError
 from agentcli.records.training_settings import SftSettings, TrainSettings
 from agentcli.training.loop.distributed import Processes
+from agentcli.training.loop.forward import computes_in_bf16
 
 
 def place(
@@ -40,10 +43,19 @@ def place(
         for module in model.modules()
         if isinstance(module, GradientCheckpointingLayer)
     ]
+    share = partial(fully_shard, mesh=mesh, reshard_after_forward=True)
+    policy = MixedPrecisionPolicy()
+    if computes_in_bf16(device, settings.bf16):
+        # As under autocast alone, hidden states between layers stay in float32: they
+        # come from the embedding, which is gathered with the root.
+        policy = MixedPrecisionPolicy(
+            torch.bfloat16, torch.float32, cast_forward_inputs=False
+        )
     # Tied embeddings belong to one group, the root's. If a forward pass left whole
     # weights behind, the optimiser would get those, and they would never train.
-    for part in (*layers, model):
-        fully_shard(part, mesh=mesh, reshard_after_forward=True)
+    for layer in layers:
+        share(layer, mp_policy=policy)
+    share(model)
     check_shared(model)
     network = model.get_base_model() if hasattr(model, "peft_config") else model
     # Otherwise transformers.Trainer would wrap the shares in DDP.

@@ -62,7 +62,6 @@ class Appraisal:
         values = values_of(
             self.pair.critic,
             plan,
-            scorer.rows_at_once,
             scorer.pad,
             scorer.device,
             scorer.bf16,

@@ -57,9 +57,7 @@ def train_offline_ppo(
     pad = tokenizer.pad_token_id or 0
     arguments = row_arguments(job, plan, max_grad_norm=0.0)
     pair.to(arguments.device)
-    scorer = RowScorer(
-        plan, settings.rows_per_microbatch, pad, arguments.device, settings.bf16
-    )
+    scorer = RowScorer(plan, pad, arguments.device, settings.bf16)
     appraisal = Appraisal(pair, plan, scorer, job.snapshot, facts)
     appraisal.compute()
     with keeping_cache(pair.actor), keeping_cache(pair.critic):

@@ -20,7 +20,7 @@ from agentcli.training.critic.losses import (
     value_sums,
 )
 from agentcli.training.critic.pair import ActorCritic, Appraising, ClippedApart
-from agentcli.training.loop.forward import target_logits, token_logprobs
+from agentcli.training.loop.forward import target_scores
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
 from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures, TrainerUpdate
@@ -34,7 +34,7 @@ from agentcli.training.policy_gradient.batches import (
     members_of,
     microbatches,
 )
-from agentcli.training.policy_gradient.losses import row_sums, token_entropies
+from agentcli.training.policy_gradient.losses import entropies_look, row_sums
 
 STOPPED = "stopped epochs"
 """A counter that survives a kill: epochs up to the last one that was stopped early."""
@@ -108,11 +108,10 @@ class OfflinePpoTrainer(PlannedTrainer):
     ) -> Tensor:
         """This microbatch's share of the losses of actor and critic."""
         appraising = Appraising(model, inputs["last_B"])
-        ids_BT = inputs["ids_BT"]
-        response_BT = inputs["response_BT"]
         temperatures_N = inputs.get("temperature_N")
-        logits_NV = target_logits(appraising, ids_BT, response_BT)
-        logprobs_N = token_logprobs(logits_NV, ids_BT[response_BT], temperatures_N)
+        looks = [entropies_look(temperatures_N)]
+        scores = target_scores(appraising, inputs, temperatures_N, looks)
+        logprobs_N, (entropies_N,) = scores
         lengths_B = inputs["lengths_B"]
         members = inputs["members_B"].tolist()
         old_N = self._appraisal.old_logprobs(members).to(logprobs_N.device)
@@ -127,7 +126,6 @@ class OfflinePpoTrainer(PlannedTrainer):
         values_B = appraising.values_B
         value_losses_B = value_losses(values_B, inputs["returns_B"])
         weights_B = inputs["value_weights_B"]
-        entropies_N = token_entropies(logits_NV.detach(), temperatures_N)
         inputs["advantages_B"] = advantages_B
         self._record(losses, value_losses_B, values_B.detach(), entropies_N, inputs)
         loss = (weights_B * (losses.loss_B + value_losses_B)).sum()

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +20,12 @@ from agentcli.prompts.protocol import Message
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.forward import TokenRow, named_pictures
-from agentcli.training.loop.microbatches import Microbatches, shuffled
+from agentcli.training.loop.microbatches import (
+    Limit,
+    Microbatches,
+    limit_of,
+    shuffled,
+)
 from agentcli.training.loop.packing import Packing, row_batch, sort_key
 from agentcli.training.loop.packing_choice import PackingChoice
 from agentcli.training.policy_gradient.losses import token_weights
@@ -92,11 +96,12 @@ class Tokens:
             start = end
 
     def chunks(
-        self, rows: Sequence[int], size: int, packing: Packing | None = None
+        self, rows: Sequence[int], limit: Limit, packing: Packing | None = None
     ) -> list[list[int]]:
-        """The rows in chunks of at most `size`, in the order that `packing` needs."""
+        """The rows in as few chunks as the limit allows, in the order for `packing`."""
         order = self.ordered(rows, packing)
-        return [order[start : start + size] for start in range(0, len(order), size)]
+        parts = limit.cut([self.length(row) for row in order])
+        return [[order[place] for place in part] for part in parts]
 
     def ordered(self, rows: Iterable[int], packing: Packing | None) -> list[int]:
         """The rows sorted by length, or by their tokens if they are to be packed."""
@@ -136,6 +141,7 @@ class UpdatePlan:
     processes: Processes
     microbatches_per_update: int
     """Microbatches per rank, the same number in every update."""
+    limit: Limit
     choice: PackingChoice = UNPACKED
 
     @property
@@ -143,20 +149,24 @@ class UpdatePlan:
         """How rows share sequences; None: each row has its own."""
         return self.choice.packing
 
-    def dealt(self, rows: Iterable[int]) -> list[list[int]]:
-        """The rows of an update, split into the microbatches of all ranks."""
-        order = self.tokens.ordered(rows, self.packing)
-        parts = self.microbatches_per_update * self.processes.size
-        return [part.tolist() for part in np.array_split(order, parts)]
+    def dealt(self) -> "UpdatePlan":
+        """The plan with the rows of its updates split into microbatches."""
+        tokens, limit, ranks = self.tokens, self.limit, self.processes.size
+        orders = [tokens.ordered(one.weights, self.packing) for one in self.updates]
+        lengths = [[tokens.length(row) for row in order] for order in orders]
+        count = self.microbatches_per_update
+        if limit.tokens is not None:
+            count = limit.most(lengths, ranks)
+        updates = []
+        for update, order, each in zip(self.updates, orders, lengths, strict=True):
+            parts = limit.dealt(each, count * ranks)
+            rows = [[order[place] for place in part] for part in parts]
+            updates.append(replace(update, microbatches=rows))
+        return replace(self, updates=updates, microbatches_per_update=count)
 
     def packed(self, packing: Packing) -> "UpdatePlan":
         """The same updates, with rows that begin alike in the same microbatch."""
-        plan = replace(self, choice=PackingChoice(packing))
-        plan.updates = [
-            replace(update, microbatches=plan.dealt(update.weights))
-            for update in self.updates
-        ]
-        return plan
+        return replace(self, choice=PackingChoice(packing)).dealt()
 
 
 def plan_updates(
@@ -177,9 +187,9 @@ def plan_updates(
             "token or sequence"
         )
     size = settings.rows_per_update
-    rows_per_pass = settings.rows_per_microbatch * processes.size
-    microbatches_per_update = math.ceil(min(size, len(rows)) / rows_per_pass)
-    plan = UpdatePlan(rows, tokens, [], 0, processes, microbatches_per_update)
+    limit = limit_of(settings)
+    count = math.ceil(min(size, len(rows)) / (limit.rows * processes.size))
+    plan = UpdatePlan(rows, tokens, [], 0, processes, count, limit)
     for epoch in range(settings.epochs):
         order = _order(rows, settings, seed, epoch)
         for start in range(0, len(order), size):
@@ -189,8 +199,8 @@ def plan_updates(
             if not weights:
                 plan.skipped += 1
                 continue
-            plan.updates.append(Update(epoch, members, weights, plan.dealt(weights)))
-    return plan
+            plan.updates.append(Update(epoch, members, weights, []))
+    return plan.dealt()
 
 
 def _order(

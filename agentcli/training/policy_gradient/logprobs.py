@@ -78,14 +78,7 @@ def prepare_logprobs(
     penalised = settings.beta != 0
     shared = is_base(reference, model)
     start_is_reference = penalised and reference is None and not shared
-    scorer = RowScorer(
-        plan,
-        settings.rows_per_microbatch,
-        pad,
-        device,
-        settings.bf16,
-        head_dtype(settings),
-    )
+    scorer = RowScorer(plan, pad, device, settings.bf16, head_dtype(settings))
 
     # The first update is a random sample, which is enough to measure the gap.
     scored: Sequence[int] = every_row[: settings.rows_per_update]
@@ -124,7 +117,6 @@ class RowScorer:
     """Computes log-probabilities of rows; each rank computes its share."""
 
     plan: UpdatePlan
-    rows_at_once: int
     pad: int
     device: torch.device
     bf16: bool | None
@@ -141,7 +133,7 @@ class RowScorer:
         processes = self.plan.processes
         flats = [torch.zeros(tokens.old.shape) for _ in temperatures]
         packing = self.plan.packing
-        chunks = tokens.chunks(rows, self.rows_at_once, packing)
+        chunks = tokens.chunks(rows, self.plan.limit, packing)
         with scoring(model):
             for start in range(0, len(chunks), processes.size):
                 # A pass of a sharded model needs all processes: one with nothing left

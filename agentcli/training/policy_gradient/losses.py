@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from agentcli.records.training_settings import Aggregate, TrainSettings
-from agentcli.training.loop.forward import tempered
+from agentcli.training.loop.forward import Look, part_of, tempered
 
 
 class TokenLosses(NamedTuple):
@@ -46,6 +46,15 @@ def token_entropies(logits_NV: Tensor, temperatures_N: Tensor | None = None) -> 
     """
     logprobs_NV = torch.log_softmax(tempered(logits_NV, temperatures_N), dim=-1)
     return -(logprobs_NV.exp() * logprobs_NV).sum(-1)
+
+
+def entropies_look(temperatures_N: Tensor | None) -> Look:
+    """A look of `target_scores` at the entropies of the tokens."""
+
+    def look(logits_nV: Tensor, part: slice) -> Tensor:
+        return token_entropies(logits_nV, part_of(temperatures_N, part))
+
+    return look
 
 
 def k3(logprobs_N: Tensor, reference_N: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import TrainingArguments
 
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.loop.forward import head_dtype, predicted_logits, token_logprobs
+from agentcli.training.loop.forward import head_dtype, logprobs_look, target_scores
 from agentcli.training.loop.metrics import MetricsLine
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
@@ -21,8 +21,8 @@ from agentcli.training.policy_gradient.batches import (
 )
 from agentcli.training.policy_gradient.losses import (
     TokenLosses,
+    entropies_look,
     k3,
-    token_entropies,
     token_losses,
 )
 from agentcli.training.policy_gradient.objective import TrainMetrics
@@ -71,17 +71,15 @@ class PolicyTrainer(PlannedTrainer):
         """This microbatch's share of the update's loss."""
         targets_N = inputs["targets_N"]
         temperatures_N = inputs.get("temperature_N")
-        logits_NV = predicted_logits(model, inputs, head_dtype(self._settings))
-        logprobs_N = token_logprobs(logits_NV, targets_N, temperatures_N)
+        looks = [entropies_look(temperatures_N)]
+        if "sampled_temperature_N" in inputs:
+            looks.append(logprobs_look(targets_N, inputs["sampled_temperature_N"]))
+        logprobs_N, seen = target_scores(
+            model, inputs, temperatures_N, looks, head_dtype(self._settings)
+        )
+        entropies_N, as_sampled_N = [*seen, logprobs_N.detach()][:2]
         losses = token_losses(logprobs_N, inputs, self._settings)
         loss = (inputs["weights_N"] * losses.loss_N).sum()
-        detached_NV = logits_NV.detach()
-        as_sampled_N = logprobs_N.detach()
-        if "sampled_temperature_N" in inputs:
-            as_sampled_N = token_logprobs(
-                detached_NV, targets_N, inputs["sampled_temperature_N"]
-            )
-        entropies_N = token_entropies(detached_NV, temperatures_N)
         self._record(losses, as_sampled_N, entropies_N, inputs)
         return loss * self._plan.processes.size  # DDP averages gradients
 

@@ -66,6 +66,7 @@ class DirectPreference(Objective):
         "beta",
         "aggregate",
         "rows_per_microbatch",
+        "tokens_per_microbatch",
         "packing",
         "order",
         "recompute_logprobs",

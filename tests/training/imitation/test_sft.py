@@ -173,9 +173,9 @@ def test_auto_packs_samples_that_begin_alike_or_differ_in_length(samples, rollou
     unlike = [Sample([7] * (3 + 40 * (number % 4 == 0)), [number]) for number in range(16)]
     apart = [Sample([number + 5] * 20, [9]) for number in range(16)]
     for given, packed in ((alike, True), (unlike, True), (apart, False)):
-        plan = plan_imitation(given, 3, SftSettings(), 0).packed_as_set("auto", model)
+        plan = plan_imitation(given, 3, SftSettings(), 0, Processes(0, 1)).packed_as_set("auto", model)
         assert (plan.choice.packing is not None) is packed
-        assert sorted(plan.order) == sorted(plan_imitation(given, 3, SftSettings(), 0).order)
+        assert sorted(plan.order) == sorted(plan_imitation(given, 3, SftSettings(), 0, Processes(0, 1)).order)
 
 
 def test_a_kill_leaves_nothing_among_temporary_files(sft, temporary):
