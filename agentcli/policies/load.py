@@ -315,12 +315,25 @@ def adapter_base(model: str) -> str | None:
     """The base model that an adapter directory names; None if it is not an adapter."""
     if not is_adapter(model):
         return None
+    return str(_of_adapter(model, "base_model_name_or_path"))
+
+
+def adapter_shape(model: str) -> dict[str, int] | None:
+    """Rank and alpha of an adapter directory; None if it is not an adapter."""
+    if not is_adapter(model):
+        return None
+    names = {"rank": "r", "alpha": "lora_alpha"}
+    return {name: int(_of_adapter(model, key)) for name, key in names.items()}
+
+
+def _of_adapter(model: str, key: str) -> Any:
+    """A value of an adapter's configuration. Raises DataError if it has none."""
     config = Path(model) / ADAPTER
     try:
-        return str(json.loads(read_regular(config))["base_model_name_or_path"])
+        return json.loads(read_regular(config))[key]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{config}: base_model_name_or_path: cannot be read; save the adapter again"
+            f"{config}: {key}: cannot be read; save the adapter again"
         ) from error
 
 

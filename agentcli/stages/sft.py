@@ -22,7 +22,13 @@ from agentcli.stages.estimate import (
 )
 from agentcli.stages.memory import MemoryNeed
 from agentcli.stages.microbatch import fitting_settings
-from agentcli.stages.plan import StagePlan, check_model, model_sources, with_changes
+from agentcli.stages.plan import (
+    StagePlan,
+    check_model,
+    model_sources,
+    with_adapter,
+    with_changes,
+)
 from agentcli.stages.progress import updates_bar
 from agentcli.stages.resolve import find_run
 from agentcli.stages.session import Session
@@ -67,6 +73,7 @@ def plan(
     check_model(model)
     rate = settings.sft.learning_rate_of(model)
     settings = with_changes(settings, sft={"learning_rate": rate})
+    settings = with_adapter(settings, "sft", model)
     entities = []
     if model == TINY:
         world = make_world(settings.environment)
