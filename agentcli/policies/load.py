@@ -131,29 +131,39 @@ def network_class(model: str) -> Any:
     return transformers.AutoModelForCausalLM
 
 
+def accelerator() -> str:
+    """What torch computes on by default: cuda, mps (Apple's GPU) or cpu."""
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
 def resolve_device(device: str) -> str:
-    """The device; auto is cuda if there is a GPU, else cpu.
+    """The device; auto is the accelerator.
 
     Raises UsageError for a device that does not exist.
     """
     import torch
 
     if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
+        return accelerator()
+    kind = device.partition(":")[0]
+    if kind in ("cuda", "mps") and kind != accelerator():
         raise UsageError(
-            f"policy.device: {device!r}, but torch sees no GPU; use --device cpu"
+            f"policy.device: {device!r}, but torch sees no such GPU; use --device cpu"
         )
     try:
         return str(torch.device(device))
     except RuntimeError as error:
         raise UsageError(
-            f"policy.device: no device {device!r}; use auto, cpu or cuda"
+            f"policy.device: no device {device!r}; use auto, cpu, cuda or mps"
         ) from error
 
 
 def resolve_dtype(dtype: str, device: str) -> str:
-    """The dtype's name; auto is bfloat16 on a GPU, else float32.
+    """The dtype's name; auto is bfloat16 on CUDA, else float32.
 
     Raises UsageError for an unknown name.
     """

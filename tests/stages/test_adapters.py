@@ -1,4 +1,4 @@
-"""A training that starts from an adapter goes on with it, in its own rank and alpha; settings that contradict it are refused in the plan."""
+"""A training goes on with an adapter in its own rank and alpha; settings that contradict it are refused in the plan."""
 
 import json
 import shutil
