@@ -38,7 +38,7 @@ def trainer_arguments(
     cuda = device == "cuda"
     on_gpu = device != "cpu"
     with warnings.catch_warnings():
-        # transformers 5.23 renamed gradient_checkpointing, and 5.17 knows only this
+        # transformers 5.23 renamed gradient_checkpointing, and 5.19 knows only this
         # name.
         warnings.simplefilter("ignore", FutureWarning)
         arguments = kind(
