@@ -13,7 +13,7 @@ from agentcli.records.settings import Settings, VllmSettings
 from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.reports.output import readable
 from agentcli.stages.estimate import expected_of_rollout, holds_reference, known_size, need_of_loop, trained_bytes
-from agentcli.stages.memory import Device, ModelSize, size_of
+from agentcli.stages.memory import Device, ModelSize, RowSize, size_of, training_memory
 from agentcli.stages.plan import with_changes
 from bad_input_runs import START, folder
 from command_line import agentcli
@@ -115,11 +115,17 @@ def test_a_loop_counts_what_is_held_together() -> None:
     parts = held()
     # float32 for training beside bfloat16 for sampling.
     assert parts["weights"] == pytest.approx(2 * parts["sampler at rest"], rel=0.01)
-    assert held(train={"lora": LoraSettings(rank=16, bits=4)})["weights"] < parts["weights"] / 6
     scored = held(reference=True)
     assert scored["reference"] == pytest.approx(parts["weights"], rel=0.01)
     # It is freed before gradients and moments exist.
     assert "optimiser" not in scored
+
+
+def test_a_frozen_base_takes_its_bits() -> None:
+    lora = LoraSettings(rank=2, bits=4)
+    parts = training_memory(size(START, rank=2), RowSize(1, 8, 4), TrainSettings(lora=lora), GPU)
+    adapter = size(START, rank=2).trained
+    assert parts["weights"] == size(START).all // 2 + 4 * adapter
 
 
 def test_a_loop_counts_what_vllm_takes() -> None:

@@ -1,5 +1,7 @@
 """Rows in one sequence are what they are alone: log-probabilities, gradients, and a whole training."""
 
+import random
+
 import msgspec
 import pytest
 import torch
@@ -217,16 +219,20 @@ def test_layers_in_bfloat16_may_differ_by_their_rounding():
     tokenizer = make_tokenizer([" ".join(WORDS)], [])
     shape = TinySettings(hidden=64, layers=12, heads=4, kv_heads=2, intermediate=128)
     model = rounded(make_model(shape, tokenizer, 0))
-    plan, chosen = plan_of(SIBLINGS, packing="on")
-    plan = packed_as_set(plan, chosen, model)
+    draw = random.Random(0)
+    prompt, *responses = [[draw.randint(5, len(tokenizer) - 1) for _ in range(length)] for length in (40, *[12] * 8)]
+    rows = sorted(((prompt, response) for response in responses), key=sort_key)
     cpu = torch.device("cpu")
     assert rounding_of(model, cpu) == torch.finfo(torch.bfloat16).eps
     with pytest.MonkeyPatch.context() as patch:
         # As if it computed in float32.
         patch.setattr(packing_choice, "rounding_of", lambda model, device: 0.0)
-        refused(lambda: check_packed(plan, model, 0, cpu), 1)
-    check_packed(plan, model, 0, cpu)
-    refused(lambda: check_packed(plan, Forgetful(model), 0, cpu), 1, remedy="train.packing=off")
+        refused(lambda: packing_choice.check_packed("sft.packing", FREE, model, rows, 0, cpu), 1)
+    packing_choice.check_packed("sft.packing", FREE, model, rows, 0, cpu)
+    forgetful = Forgetful(model)
+    refused(
+        lambda: packing_choice.check_packed("sft.packing", FREE, forgetful, rows, 0, cpu), 1, remedy="sft.packing=off"
+    )
 
 
 def test_the_coarsest_rounding_decides(models, monkeypatch):
