@@ -15,18 +15,18 @@ from rich.console import Console
 from rich.table import Table
 
 from agentcli.records.settings import Settings
+from agentcli.stages.estimate import need_of_loop
 from agentcli.stages.layers import resolve
 from agentcli.stages.memory import (
     Device,
-    ModelShape,
     ModelSize,
     RowSize,
     cache_bytes,
-    loop_memory,
     sampled_rows,
+    size_of,
 )
 
-GPU = Device("GPU", 80_000_000_000)
+GPU = Device("cuda", 80_000_000_000)
 FLOPS = 0.4 * 989e12
 """Of a second: two fifths of what an H100 is sold with, in bfloat16."""
 MEMORY_SPEED = 0.6 * 3.35e12
@@ -38,25 +38,32 @@ class Model(NamedTuple):
     """A model as its card describes it."""
 
     name: str
-    parameters: int
-    shape: ModelShape
+    hidden: int
+    inner: int
+    heads: int
+    keys: int
+    vocabulary: int
+    tied: bool
 
     def size(self, rank: int) -> ModelSize:
-        """Its parameters, and those that an adapter of this rank trains; 0: all."""
-        if rank == 0:
-            return ModelSize(self.parameters, self.parameters)
-        shape = self.shape
-        sums = 2 * (shape.hidden_size + shape.query) + 2 * (
-            shape.hidden_size + shape.key
+        """Its size with an adapter of this rank; 0: all is trained."""
+        from transformers import AutoModelForCausalLM, Qwen2Config
+
+        config = Qwen2Config(
+            hidden_size=self.hidden,
+            intermediate_size=self.inner,
+            num_hidden_layers=28,
+            num_attention_heads=self.heads,
+            num_key_value_heads=self.keys,
+            vocab_size=self.vocabulary,
+            tie_word_embeddings=self.tied,
         )
-        sums += 3 * (shape.hidden_size + shape.intermediate_size)
-        added = rank * shape.num_hidden_layers * sums
-        return ModelSize(self.parameters + added, added)
+        return size_of(AutoModelForCausalLM, config, rank)
 
 
 MODELS = (
-    Model("1.5B", 1_543_714_304, ModelShape(1536, 8960, 28, 12, 151_936, 2)),
-    Model("7B", 7_615_616_512, ModelShape(3584, 18_944, 28, 28, 152_064, 4)),
+    Model("1.5B", 1536, 8960, 12, 2, 151_936, tied=True),
+    Model("7B", 3584, 18_944, 28, 4, 152_064, tied=False),
 )
 PRESETS = (
     "spark-alfworld",
@@ -84,13 +91,14 @@ def main() -> None:
         iterations = settings.run.iterations
         for model in MODELS:
             for rank in sorted({settings.train.lora.rank, 16}):
-                memory = sum(_memory(settings, model, rank).values())
-                fits = "" if memory <= GPU.bytes else " (too much)"
+                size = model.size(rank)
+                memory = need_of_loop(size, settings, GPU).total
+                fits = "" if memory <= GPU.free else " (too much)"
                 responses = settings.rollout.tasks_per_step * settings.rollout.leaves
                 responses *= settings.environment.max_steps
-                sampling = _sampling_seconds(settings, model, responses, options)
+                sampling = _sampling_seconds(settings, size, responses, options)
                 tokens = responses * (options.prompt + options.response)
-                training = 8 * model.parameters * tokens * settings.train.epochs / FLOPS
+                training = 8 * size.all * tokens * settings.train.epochs / FLOPS
                 hours = [
                     f"{iterations * seconds / HOUR:.0f}"
                     for seconds in (sampling, training)
@@ -102,18 +110,14 @@ def main() -> None:
     Console(width=100).print(table)
 
 
-def _memory(settings: Settings, model: Model, rank: int) -> dict[str, int]:
-    return loop_memory(model.size(rank), model.shape, settings, GPU)
-
-
 def _sampling_seconds(
-    settings: Settings, model: Model, responses: int, options: argparse.Namespace
+    settings: Settings, size: ModelSize, responses: int, options: argparse.Namespace
 ) -> float:
     """The seconds of one iteration's rollout."""
     rows = sampled_rows(settings).rows
-    read = 2 * model.parameters * options.prompt * responses / FLOPS
-    size = RowSize(rows, options.prompt + options.response, options.response)
-    of_token = (2 * model.parameters + cache_bytes(model.shape, size, 2)) / MEMORY_SPEED
+    read = 2 * size.all * options.prompt * responses / FLOPS
+    row = RowSize(rows, options.prompt + options.response, options.response)
+    of_token = (2 * size.all + cache_bytes(size, row, 2)) / MEMORY_SPEED
     return read + of_token * options.response * responses / rows
 
 

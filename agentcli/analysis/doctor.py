@@ -163,7 +163,7 @@ def _torch() -> list[Finding]:
 
 
 def _accelerator() -> Finding:
-    """CUDA as torch sees it."""
+    """The GPU as torch sees it."""
     import torch
 
     cuda = torch.version.cuda
@@ -174,6 +174,8 @@ def _accelerator() -> Finding:
             indices = range(torch.cuda.device_count())
             names = ", ".join(map(torch.cuda.get_device_name, indices))
             return _present("accelerator", f"cuda, torch {built}: {names}")
+        if torch.backends.mps.is_available():
+            return _present("accelerator", "mps, Apple's GPU")
     except RuntimeError as error:
         problem = f"broken: {_first_line(str(error))}"
     return _lacking(

@@ -134,29 +134,39 @@ def network_class(model: str) -> Any:
     return transformers.AutoModelForCausalLM
 
 
+def accelerator() -> str:
+    """What torch computes on by default: cuda, mps (Apple's GPU) or cpu."""
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
 def resolve_device(device: str) -> str:
-    """The device; auto is cuda if there is a GPU, else cpu.
+    """The device; auto is the accelerator.
 
     Raises UsageError for a device that does not exist.
     """
     import torch
 
     if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
+        return accelerator()
+    kind = device.partition(":")[0]
+    if kind in ("cuda", "mps") and kind != accelerator():
         raise UsageError(
-            f"policy.device: {device!r}, but torch sees no GPU; use --device cpu"
+            f"policy.device: {device!r}, but torch sees no such GPU; use --device cpu"
         )
     try:
         return str(torch.device(device))
     except RuntimeError as error:
         raise UsageError(
-            f"policy.device: no device {device!r}; use auto, cpu or cuda"
+            f"policy.device: no device {device!r}; use auto, cpu, cuda or mps"
         ) from error
 
 
 def resolve_dtype(dtype: str, device: str) -> str:
-    """The dtype's name; auto is bfloat16 on a GPU, else float32.
+    """The dtype's name; auto is bfloat16 on CUDA, else float32.
 
     Raises UsageError for an unknown name.
     """
@@ -318,12 +328,25 @@ def adapter_base(model: str) -> str | None:
     """The base model that an adapter directory names; None if it is not an adapter."""
     if not is_adapter(model):
         return None
+    return str(_of_adapter(model, "base_model_name_or_path"))
+
+
+def adapter_shape(model: str) -> dict[str, int] | None:
+    """Rank and alpha of an adapter directory; None if it is not an adapter."""
+    if not is_adapter(model):
+        return None
+    names = {"rank": "r", "alpha": "lora_alpha"}
+    return {name: int(_of_adapter(model, key)) for name, key in names.items()}
+
+
+def _of_adapter(model: str, key: str) -> Any:
+    """A value of an adapter's configuration. Raises DataError if it has none."""
     config = Path(model) / ADAPTER
     try:
-        return str(json.loads(read_regular(config))["base_model_name_or_path"])
+        return json.loads(read_regular(config))[key]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{config}: base_model_name_or_path: cannot be read; save the adapter again"
+            f"{config}: {key}: cannot be read; save the adapter again"
         ) from error
 
 

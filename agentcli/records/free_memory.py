@@ -29,10 +29,16 @@ def free_memory() -> int:
     free = _kibibytes(MEMINFO, "MemAvailable")
     if free is None:
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY:
+    limit = address_limit()
+    if limit is not None:
         free = min(free, limit - (_kibibytes(STATUS, "VmSize") or 0))
     return max(0, min([free, *_left_by_groups()]))
+
+
+def address_limit() -> int | None:
+    """Bytes of addresses that `ulimit -v` allows this process; None: any number."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def _left_by_groups() -> Iterator[int]:

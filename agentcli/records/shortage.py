@@ -6,7 +6,8 @@ loader of shared libraries, C++ and threads raise errors of their own.
 
 import errno
 import re
-import resource
+
+from agentcli.records.free_memory import address_limit
 
 SIGNS = re.compile(
     "bad_alloc|failed to map segment|(?:not|n't) allocate|can't start new thread"
@@ -29,18 +30,18 @@ def lacks_memory(error: BaseException | None) -> bool:
 
 def require_addresses(count: int) -> None:
     """Raises MemoryError if a limit allows this process fewer bytes of addresses."""
-    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if allowed != resource.RLIM_INFINITY and allowed < count:
+    allowed = address_limit()
+    if allowed is not None and allowed < count:
         raise MemoryError(f"{count >> 20} MiB of addresses are needed")
 
 
 def shortage() -> str:
     """What is short, and what to do about it."""
-    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if allowed == resource.RLIM_INFINITY:
+    allowed = address_limit()
+    if allowed is None:
         return (
             "memory ran out; end other programs, or lower what is computed at a time "
-            "(--concurrency, --set train.tokens_per_microbatch)"
+            "(--concurrency, --set train.rows_per_microbatch)"
         )
     return (
         f"memory ran out: `ulimit -v` allows this process {allowed >> 20} MiB; allow "

@@ -26,6 +26,7 @@ from agentcli.stages.train import (
     checked_objective,
     refuse_adapter_beside_model,
     refuse_greedy,
+    with_adapters,
     with_aggregate,
 )
 from agentcli.stages.update import training_processes
@@ -85,6 +86,7 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
     refuse_greedy(settings)
     refuse_shard(settings, "run")
     world = check_sampling(settings, model)
+    settings = with_adapters(settings, model, first_critic(settings, model))
     panel = panel_for(world, settings.environment)
     per_step = settings.rollout.tasks_per_step
     tasks = iteration_tasks(panel.tasks, per_step, 0, settings.seed)

@@ -1,99 +1,127 @@
 """Estimates a model's memory: weights, gradients, optimiser, activations, cache.
 
-The formulas are for decoders like Llama, Qwen and Mistral: each layer has two
+Parameters are counted on torch's meta device, from the model's configuration alone. The
+formulas are for decoders like Llama, Qwen and Mistral: each layer has two
 normalisations, grouped-query attention, and a gated feed-forward part. They were
-checked against torch's own accounting on a CPU (tests/stages/test_memory.py). On a GPU
-trainers compute in bfloat16 and keep only the input of every layer; that part was not
-measured.
+checked against torch's own accounting on a CPU (tests/stages/test_memory.py), and never
+on a GPU.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
-
-from agentcli.errors import AgentCliError
-from agentcli.policies.chat import prompt_ids
-from agentcli.policies.load import CONFIG, adapter_base, load_tokenizer
+from agentcli.policies.load import (
+    adapter_base,
+    adapter_shape,
+    loading,
+    network_class,
+    resolve_device,
+    resolve_dtype,
+)
 from agentcli.records.free_memory import free_memory
 from agentcli.records.settings import PolicySettings, Settings
-from agentcli.records.training_settings import SftSettings, TrainSettings
-from agentcli.records.types import Step
+from agentcli.records.training_settings import LoraSettings, SftSettings, TrainSettings
 
-FLOAT = 4
-HALF = 2
+FLOAT, HALF = 4, 2
 LOGITS = 6
-"""Copies of the logits at the peak: the logits, the log-probabilities needed for the
-gradient, and the intermediates of the entropies. A frozen head needs one less
-(measured).
+"""Copies of the logits at the peak of training: the logits, the log-probabilities
+needed for the gradient, and the intermediates of the entropies. A frozen head needs one
+less (measured).
 """
-DRIVER = Path("/proc/driver/nvidia/version")
-
+SCORED_LOGITS = 3
+"""Copies without a gradient: the logits, and those in float32 before and after the
+softmax.
+"""
+WEIGHT, GRADIENT, MOMENTS = 4, 4, 8
+"""Bytes per parameter in training, all in float32."""
+MOMENTS_IN_8_BITS = 2
 PROCESS_BYTES = 660_000_000
 """Python with torch and transformers, measured on a CPU."""
 ENGINE_BYTES = 60_000_000
 """One engine process, measured in generated games."""
-WEIGHT, GRADIENT, MOMENTS = 4, 4, 8
-"""Bytes per parameter in training, all in float32."""
-MOMENTS_IN_8_BITS = 2
+ASLEEP_BYTES = 2_000_000_000
+"""What a sleeping vLLM engine keeps of a GPU: its CUDA context and graphs. Assumed."""
 
 Bytes = dict[str, int]
 """Bytes by purpose."""
-ACTIVATIONS = "activations"
-"""The purpose whose bytes grow with the rows that are computed together."""
-
-
-class ModelShape(msgspec.Struct):
-    """The sizes in a model's config.json."""
-
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    vocab_size: int
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
-
-    @property
-    def query(self) -> int:
-        """Width of the queries."""
-        return self.num_attention_heads * self._head
-
-    @property
-    def key(self) -> int:
-        """Width of the keys, which is also that of the values."""
-        return (self.num_key_value_heads or self.num_attention_heads) * self._head
-
-    @property
-    def _head(self) -> int:
-        return self.head_dim or self.hidden_size // self.num_attention_heads
-
-    def layer(self, *, frozen: bool) -> int:
-        """Numbers per token that a layer keeps for the backward pass.
-
-        Frozen normalisations need no gradient of their scale.
-        """
-        normalised = (4 if frozen else 6) * self.hidden_size
-        attention = 2 * self.query + 2 * self.key
-        return normalised + attention + 4 * self.intermediate_size
-
-    @property
-    def passing(self) -> int:
-        """Numbers per token that exist only temporarily inside one layer."""
-        return 3 * self.intermediate_size + self.hidden_size
+ENGINE = "engine"
+"""What vLLM takes of a GPU besides the weights, whatever the model needs."""
+ACTIVATIONS, CACHE = GROWING = ("activations", "cache")
+"""The purposes whose bytes grow with the rows that are computed together."""
 
 
 class ModelSize(NamedTuple):
-    """The parameters of a model."""
+    """Numbers of parameters, and of what is computed for a token."""
 
     all: int
     trained: int
-    layer: int = 0
-    """Parameters of its largest layer."""
-    outside: int = 0
-    """Parameters outside the layers: embeddings, the last normalisation and the head.
+    layer: int
+    """Parameters of the largest layer."""
+    layers: int
+    hidden: int
+    kept: int
+    """Numbers that a layer keeps for the backward pass."""
+    passing: int
+    """Numbers that exist only temporarily inside one layer."""
+    cached: int
+    """Keys and values in all layers."""
+    vocabulary: int
+
+
+def model_size(model: str, lora: LoraSettings) -> ModelSize:
+    """The size of a directory's or hub id's model, without loading a weight.
+
+    For an adapter directory, the base model with that adapter. Raises what
+    `network_class` raises.
     """
+    base = adapter_base(model) or model
+    kind = network_class(base)
+    from transformers import AutoConfig
+
+    shape = adapter_shape(model) or {"rank": lora.rank}
+    with loading("policy.model", base, "configuration"):
+        return size_of(kind, AutoConfig.from_pretrained(base), shape["rank"])
+
+
+def size_of(kind: Any, config: Any, rank: int) -> ModelSize:
+    """The size of a configuration's model, with an adapter of this rank; 0: without.
+
+    `kind` is a class like AutoModelForCausalLM.
+    """
+    import torch
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    with torch.device("meta"):
+        network = kind.from_config(config)
+    head = network.get_output_embeddings()
+    layer = widths = 0
+    for module in network.modules():
+        if isinstance(module, GradientCheckpointingLayer):
+            layer = max(layer, _parameters(module))
+        if isinstance(module, torch.nn.Linear) and module is not head:
+            widths += module.in_features + module.out_features
+    total = _parameters(network)
+    text = config.get_text_config()
+    hidden, heads = text.hidden_size, text.num_attention_heads
+    inner = getattr(text, "intermediate_size", None) or 4 * hidden
+    width = getattr(text, "head_dim", None) or hidden // heads
+    keys = (getattr(text, "num_key_value_heads", None) or heads) * width
+    # Frozen normalisations need no gradient of their scale.
+    normalised = (4 if rank else 6) * hidden
+    return ModelSize(
+        all=total + rank * widths,
+        trained=rank * widths or total,
+        layer=layer,
+        layers=text.num_hidden_layers,
+        hidden=hidden,
+        kept=normalised + 2 * (heads * width + keys) + 4 * inner,
+        passing=3 * inner + hidden,
+        cached=2 * text.num_hidden_layers * keys,
+        vocabulary=text.vocab_size,
+    )
+
+
+def _parameters(module: Any) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 class RowSize(NamedTuple):
@@ -106,66 +134,30 @@ class RowSize(NamedTuple):
     """Tokens of the longest response."""
 
 
-def shape_of(model: str | None) -> ModelShape | None:
-    """The sizes of a model, or of an adapter's base.
-
-    None if they are not on this machine, or have other names.
-    """
-    if model is None:
-        return None
-    try:
-        folder = Path(adapter_base(model) or model)
-        return msgspec.json.decode((folder / CONFIG).read_bytes(), type=ModelShape)
-    except (AgentCliError, OSError, msgspec.MsgspecError):
-        return None
-
-
-def training_activations(
-    shape: ModelShape, size: RowSize, *, frozen: bool, recomputed: bool
-) -> int:
+def training_activations(size: ModelSize, rows: RowSize, *, recomputed: bool) -> int:
     """Bytes of activations at the peak of training, including the logits."""
-    tokens = size.rows * size.tokens
-    layers = shape.num_hidden_layers
-    kept = layers * shape.layer(frozen=frozen)
-    passing = shape.passing
+    tokens = rows.rows * rows.tokens
+    kept = size.layers * size.kept
+    passing = size.passing
     # Only the inputs of layers are kept, and one layer at a time is recomputed. By then
     # the logits are freed.
     if recomputed:
-        kept = layers * shape.hidden_size
-        passing += shape.layer(frozen=frozen)
-    copies = LOGITS - frozen
-    logits = copies * size.rows * size.response * shape.vocab_size
-    head = 3 * tokens * shape.hidden_size + logits
+        kept = size.layers * size.hidden
+        passing += size.kept
+    copies = LOGITS - (size.trained < size.all)
+    logits = copies * rows.rows * rows.response * size.vocabulary
+    head = 3 * tokens * size.hidden + logits
     return FLOAT * (tokens * kept + max(tokens * passing, head))
 
 
-def cache_bytes(shape: ModelShape, size: RowSize, width: int) -> int:
+def forward_activations(size: ModelSize, tokens: int, width: int) -> int:
+    """Bytes of activations of a pass without gradients, logits not included."""
+    return width * tokens * (size.passing + 2 * size.hidden)
+
+
+def cache_bytes(size: ModelSize, rows: RowSize, width: int) -> int:
     """Bytes of keys and values for rows that are sampled together."""
-    of_token = 2 * shape.num_hidden_layers * shape.key
-    return width * of_token * size.rows * size.tokens
-
-
-def sampling_activations(shape: ModelShape, size: RowSize, width: int) -> int:
-    """Bytes of activations while the prompts are processed."""
-    prompts = size.rows * (size.tokens - size.response)
-    return width * prompts * (shape.passing + 2 * shape.hidden_size)
-
-
-def longest_row(steps: Iterable[Step], model: str) -> tuple[int, int]:
-    """Tokens of the step with the longest texts, and of the longest response.
-
-    Raises what `load_tokenizer` raises.
-    """
-    prompt = response = ""
-    sampled = 0
-    for step in steps:
-        prompt = max(prompt, step.prompt, key=len)
-        response = max(response, step.response, key=len)
-        sampled = max(sampled, len(step.token_ids))
-    tokenizer = load_tokenizer(model)
-    # A demonstration has no tokens yet; it will have one more than its text.
-    answered = sampled or len(tokenizer(response).input_ids) + 1
-    return len(prompt_ids(tokenizer, prompt)) + answered, answered
+    return width * size.cached * rows.rows * rows.tokens
 
 
 class Device(NamedTuple):
@@ -185,40 +177,38 @@ class Device(NamedTuple):
 
 def device_of(policy: PolicySettings) -> Device:
     """The device given by `policy.device`, with the memory that is free there now."""
-    if policy.device != "cpu" and DRIVER.exists():
-        import torch
+    import torch
 
-        if torch.cuda.is_available():
-            name = "cuda" if policy.device == "auto" else policy.device
-            return Device(name, *torch.cuda.mem_get_info(name))
+    name = resolve_device(policy.device)
+    if name.startswith("cuda"):
+        return Device(name, *torch.cuda.mem_get_info(name))
+    if name == "mps":
+        # It shares the main memory.
+        return Device(name, torch.mps.recommended_max_memory())
     return Device("cpu", free_memory())
 
 
-def sampling_memory(
-    parameters: ModelSize, shape: ModelShape | None, settings: Settings, device: Device
-) -> Bytes:
+def sampling_memory(size: ModelSize, settings: Settings, device: Device) -> Bytes:
     """Bytes used while trees grow, by purpose."""
     policy = settings.policy
-    is_half = policy.dtype in ("bfloat16", "float16")
-    width = HALF if is_half or (policy.dtype == "auto" and device.is_gpu) else FLOAT
-    weights = width * parameters.all
-    parts = {"weights": weights // sampling_devices(settings)}
+    rows = sampled_rows(settings)
+    width = FLOAT if resolve_dtype(policy.dtype, device.name) == "float32" else HALF
+    weights = width * size.all
+    held = {"weights": weights // sampling_devices(settings)}
     appraisers = [settings.rollout.critic, settings.rollout.prm]
     if any(appraisers):
         # They are assumed to be as large as the policy.
-        count = len(list(filter(None, appraisers)))
-        parts["critic and reward model"] = count * weights
+        held["critic and reward model"] = weights * len(list(filter(None, appraisers)))
     if policy.kind == "vllm" and device.is_gpu:
         share = int(policy.vllm.gpu_memory_utilization * device.total)
-        return {**parts, "cache": max(0, share - parts["weights"])}
-    if shape is not None:
-        size = sampled_rows(settings)
-        parts[ACTIVATIONS] = sampling_activations(shape, size, width)
-        parts["cache"] = cache_bytes(shape, size, width)
+        return held | {ENGINE: max(0, share - held["weights"])}
+    prompts = rows.rows * (rows.tokens - rows.response)
+    held[ACTIVATIONS] = forward_activations(size, prompts, width)
+    held[CACHE] = cache_bytes(size, rows, width)
     if not device.is_gpu:
-        parts["processes"] = settings.environment.processes * ENGINE_BYTES
-        parts["processes"] += PROCESS_BYTES
-    return parts
+        held["processes"] = settings.environment.processes * ENGINE_BYTES
+        held["processes"] += PROCESS_BYTES
+    return held
 
 
 def sampling_devices(settings: Settings) -> int:
@@ -237,15 +227,20 @@ def sampled_rows(settings: Settings) -> RowSize:
 
 
 def training_memory(
-    parameters: ModelSize,
-    shape: ModelShape | None,
-    size: RowSize,
+    size: ModelSize,
+    rows: RowSize,
     settings: TrainSettings | SftSettings,
     device: Device,
+    *,
     models: int = 1,
     processes: int = 1,
+    reference: bool = False,
 ) -> Bytes:
-    """Bytes of one process while `models` of one size are trained, by purpose."""
+    """Bytes of one process while `models` of one size are trained, by purpose.
+
+    A `reference` is another whole model, which scores the rows before gradients and
+    moments exist, and is freed then.
+    """
     recomputed = settings.gradient_checkpointing
     if recomputed is None:
         recomputed = device.is_gpu
@@ -254,78 +249,30 @@ def training_memory(
     if isinstance(settings, TrainSettings) and settings.optimizer == "adamw_8bit":
         moments = MOMENTS_IN_8_BITS
     shares = 1 if settings.sharding == "none" else processes
-    parts = {
-        "weights": models * WEIGHT * parameters.all // shares,
-        "gradients": models * GRADIENT * parameters.trained // shares,
-        "optimiser": models * moments * parameters.trained // shares,
-    }
+    frozen = (size.all - size.trained) * settings.lora.bits // 8
+    weights = WEIGHT * size.trained + frozen
+    always = {"weights": models * weights // shares}
     if shares > 1:
-        parts["gathered"] = gathered_bytes(parameters)
-    if shape is not None:
-        frozen = parameters.trained < parameters.all
-        parts[ACTIVATIONS] = training_activations(
-            shape, size, frozen=frozen, recomputed=recomputed
-        )
+        # Parameters outside the layers stay gathered, with their gradients. Of the
+        # layers, one is fetched while another is computed.
+        gathered = size.all - (size.layers - 2) * size.layer
+        width = WEIGHT + GRADIENT * size.trained / size.all
+        always["gathered"] = round(width * gathered)
     if not device.is_gpu:
-        parts["processes"] = PROCESS_BYTES
-    return parts
-
-
-def gathered_bytes(parameters: ModelSize) -> int:
-    """Bytes that a process gathers of a sharded model, at the peak of a backward pass.
-
-    Parameters outside the layers stay gathered the whole time, with their gradients. Of
-    the layers, two are gathered: one is fetched while another is computed.
-    """
-    whole = parameters.outside + 2 * parameters.layer
-    trained = parameters.trained / parameters.all
-    return round((WEIGHT + GRADIENT * trained) * whole)
-
-
-def loop_memory(
-    parameters: ModelSize,
-    shape: ModelShape | None,
-    settings: Settings,
-    device: Device,
-    models: int = 1,
-) -> Bytes:
-    """Bytes of a loop, by purpose: the sampler's weights stay during training.
-
-    `models` are trained. Memory that only sampling or only training uses counts once,
-    for the one that uses more.
-    """
-    size = sampled_rows(settings)
-    size = size._replace(rows=settings.train.rows_together(size.tokens))
-    sampling = sampling_memory(parameters, shape, settings, device)
-    training = training_memory(parameters, shape, size, settings.train, device, models)
-    # A sleeping engine leaves the GPU to the trainer.
-    if settings.policy.kind == "vllm" and settings.policy.vllm.sleep:
-        return max(sampling, training, key=lambda parts: sum(parts.values()))
-    weights = sampling.pop("weights")
-    # Gradients and optimiser are freed while trees grow.
-    alone = sampling if sum(sampling.values()) > sum(training.values()) else training
-    return {**alone, "sampler's weights": weights}
-
-
-class Remedy(NamedTuple):
-    """A setting that a part of the memory grows with, in proportion."""
-
-    setting: str
-    value: int
-    lower: Sequence[int]
-    """The values that it can be lowered to, the highest first."""
-
-    def fitting(self, held: int, missing: float) -> int | None:
-        """The highest value with which a part that holds `held` has `missing` less."""
-        for value in self.lower:
-            if held * (1 - value / self.value) >= missing:
-                return value
-        return None
-
-
-def divisors(number: int, below: int) -> list[int]:
-    """The divisors that are lower than `below`, the highest first."""
-    return [each for each in range(below - 1, 0, -1) if number % each == 0]
+        always["processes"] = PROCESS_BYTES
+    updating = {
+        "gradients": models * GRADIENT * size.trained // shares,
+        "optimiser": models * moments * size.trained // shares,
+        ACTIVATIONS: training_activations(size, rows, recomputed=recomputed),
+    }
+    scoring = {}
+    if reference:
+        logits = SCORED_LOGITS * rows.rows * rows.response * size.vocabulary
+        scoring["reference"] = WEIGHT * size.all // shares
+        scoring[ACTIVATIONS] = FLOAT * logits
+        tokens = rows.rows * rows.tokens
+        scoring[ACTIVATIONS] += forward_activations(size, tokens, FLOAT)
+    return always | max(updating, scoring, key=lambda held: sum(held.values()))
 
 
 class MemoryNeed(NamedTuple):
@@ -333,49 +280,50 @@ class MemoryNeed(NamedTuple):
 
     parts: Bytes
     device: Device
-    remedies: Mapping[str, Remedy]
-    """By the part that grows with the setting."""
+    setting: str
+    """The setting whose value `GROWING` parts are proportional to."""
+    value: int
+    whole: int
+    """What another value must divide."""
     devices: int = 1
     """Number of devices that compute, each with this memory."""
-    sharing: str = ""
-    """How to share the model across more devices, in words."""
 
     @property
     def total(self) -> int:
         """The sum of all parts."""
         return sum(self.parts.values())
 
-    def fewer_rows(self, missing: float) -> int:
-        """The rows with which activations take `missing` bytes less, or the fewest."""
-        remedy = self.remedies[ACTIVATIONS]
-        value = remedy.fitting(self.parts.get(ACTIVATIONS, 0), missing)
-        return value or min(remedy.lower, default=remedy.value)
+    def lower(self, missing: float) -> int | None:
+        """The highest value with which `missing` bytes less are needed, if one does."""
+        growing = sum(self.parts.get(part, 0) for part in GROWING)
+        for value in range(self.value - 1, 0, -1):
+            is_enough = growing * (1 - value / self.value) >= missing
+            if is_enough and self.whole % value == 0:
+                return value
+        return None
 
     @property
     def advice(self) -> str:
         """What to type if more is needed than is free; else ""."""
-        if self.total <= self.device.free:
+        missing = self.total - self.device.free
+        if missing <= 0:
             return ""
-        for part in sorted(
-            self.remedies, key=lambda part: self.parts.get(part, 0), reverse=True
-        ):
-            remedy = self.remedies[part]
-            missing = self.total - self.device.free
-            value = remedy.fitting(self.parts.get(part, 0), missing)
-            if value is not None:
-                return f"{self.sentence}: --set {remedy.setting}={value}"
+        value = self.lower(missing)
+        if value is not None:
+            return f"{self.sentence}: --set {self.setting}={value}"
+        section = self.setting.partition(".")[0]
+        if section == "policy":
+            return f"{self.sentence}; take a smaller model"
         return (
-            f"{self.sentence}; train an adapter with --lora 16, {self.sharing}or take a "
-            "smaller model"
+            f"{self.sentence}; train an adapter with --lora 16, share the model under "
+            f"torchrun with {section}.sharding=fsdp, or take a smaller model"
         )
 
     @property
     def sentence(self) -> str:
         """What is needed, and what is free."""
         where = f" on {self.device.name}" if self.device.is_gpu else ""
-        free = _gigabytes(self.device.free)
-        return f"needs {_gigabytes(self.total)}, and {free} are free{where}"
-
-
-def _gigabytes(count: int) -> str:
-    return f"{count / 1e9:.1f} GB"
+        needed, free = (
+            f"{count / 1e9:.1f} GB" for count in (self.total, self.device.free)
+        )
+        return f"needs {needed}, and {free} are free{where}"

@@ -52,7 +52,7 @@ def fitting_settings(
         short = need.total - ROOM * need.device.free
         if short > 0 and recorded is None and process_count() == 1:
             because = f"which {need.sentence}"
-            rows = need.fewer_rows(short)
+            rows = need.lower(short) or 1
             need = use(rows) or need
         if need.total > need.device.free:
             remedy = need.advice

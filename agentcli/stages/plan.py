@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from agentcli.errors import MAKE_A_MODEL, MissingError
+from agentcli.errors import MAKE_A_MODEL, MissingError, UsageError
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, hash_inputs
 from agentcli.records.settings import Settings
+from agentcli.records.training_settings import LoraSettings
 
 if TYPE_CHECKING:
     from agentcli.stages.estimate import Expected
@@ -132,6 +133,34 @@ def with_model(settings: Settings, model: str | None) -> Settings:
     if settings.policy.kind == "openai":
         return settings
     return with_changes(settings, policy={"model": model})
+
+
+def with_adapter(
+    settings: Settings, section: str, model: str, *, strict: bool = False
+) -> Settings:
+    """Settings with the rank and alpha of the adapter that `section` continues, if any.
+
+    `section` is sft or train. Raises UsageError where they ask for another shape; with
+    `strict`, also where they leave it at the default.
+    """
+    from agentcli.policies.load import adapter_shape
+
+    lora = getattr(settings, section).lora
+    shape = adapter_shape(model)
+    if shape is None:
+        return settings
+    for name, value in shape.items():
+        asked = getattr(lora, name)
+        is_default = asked == getattr(LoraSettings(), name)
+        if asked != value and (strict or not is_default):
+            raise UsageError(
+                f"{section}.lora.{name}: {asked}, but {model} is an adapter of {name} "
+                f"{value}; set {section}.lora.{name}={value}, or start from a full "
+                "checkpoint"
+            )
+    return with_changes(
+        settings, **{section: {"lora": msgspec.structs.replace(lora, **shape)}}
+    )
 
 
 def model_sources(model: str | None) -> list[Path]:

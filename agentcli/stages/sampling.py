@@ -113,6 +113,13 @@ def check_policy(settings: Settings, kind: str) -> None:
         checked_url(settings.policy.endpoint.base_url)
     if kind == "vllm":
         refuse_missing_vllm()
+        from agentcli.policies.load import accelerator
+
+        if settings.policy.device != "cpu" and accelerator() == "mps":
+            raise UsageError(
+                "policy.kind: vllm does not use Apple's GPU (mps); use --policy "
+                "transformers"
+            )
 
 
 def refuse_shard(settings: Settings, stage: str) -> None:

@@ -29,6 +29,7 @@ from agentcli.stages.plan import (
     check_model,
     model_sources,
     template_condition,
+    with_adapter,
     with_changes,
 )
 from agentcli.stages.progress import updates_bar
@@ -78,6 +79,7 @@ def plan(
     rate = settings.sft.learning_rate_of(model)
     settings = with_changes(settings, sft={"learning_rate": rate})
     world = make_world(settings.environment)
+    settings = with_adapter(settings, "sft", model)
     entities = []
     # A world without an expert lists no words; those in the trees must suffice.
     if model == TINY and isinstance(world, Tutor):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from agentcli.credit.registry import known
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.figures import figures
-from agentcli.policies.load import existing
+from agentcli.policies.load import existing, is_critic
 from agentcli.records.files import read_numbered, read_records
 from agentcli.records.processes import process_count
 from agentcli.records.regular import is_there
@@ -35,6 +35,7 @@ from agentcli.stages.plan import (
     check_model,
     model_sources,
     template_condition,
+    with_adapter,
     with_changes,
     with_model,
 )
@@ -193,13 +194,14 @@ def plan(
     check_model(model)
     sources += model_sources(model)
     settings = with_model(settings, model)
+    critic = critic_of(settings, model)
+    check_critic(critic, "train.options.critic", "--set train.options.critic=DIR")
+    settings = with_adapters(settings, model, critic)
     carried = RunDirectory(Path(model).parent).optimizer
     carry = _carries(settings) and is_there(carried)
     if carry:
         sources.append(carried)
     used = with_aggregate(settings, method_of(credit) if credit else None)
-    critic = critic_of(settings, model)
-    check_critic(critic, "train.options.critic", "--set train.options.critic=DIR")
     _refuse_replacing(target.critic, critic)
     sources += model_sources(critic)
     of_critic = {} if critic is None else {"critic": critic}
@@ -222,6 +224,20 @@ def plan(
         beside=beside,
         critic=critic,
     )
+
+
+def with_adapters(settings: Settings, model: str, critic: str | None) -> Settings:
+    """Settings with the shape of the adapters that a training continues.
+
+    A critic's adapter has the shape of the policy's. Raises UsageError if it has not,
+    and where the settings ask for another.
+    """
+    if make_objective(settings.train.objective).trains_policy or is_critic(model):
+        settings = with_adapter(settings, "train", model)
+    # A critic from a policy's adapter is a new adapter of the policy's base.
+    if critic is not None and is_critic(critic):
+        with_adapter(settings, "train", critic, strict=True)
+    return settings
 
 
 def _carries(settings: Settings) -> bool:

@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agentcli.records.training_settings import LoraSettings
 from agentcli.stages.memory import (
     FLOAT,
     Device,
     MemoryNeed,
-    Remedy,
     RowSize,
     cache_bytes,
-    divisors,
-    sampling_activations,
-    shape_of,
+    forward_activations,
+    model_size,
 )
 from command_line import agentcli
+from hypothesis import given
+from hypothesis import strategies as st
 from measured_memory import peak_of
 from processes import as_here
 from shaped import SHAPES, model_of
@@ -121,16 +122,15 @@ def test_sampling_takes_what_was_estimated() -> None:
     from agentcli.policies.load import load_model
 
     model = load_model("model", device="cpu")
-    shape = shape_of("model")
-    assert shape is not None
-    size = RowSize(rows=16, tokens=256, response=64)
-    prompts = torch.randint(5, 50, (size.rows, size.tokens - size.response))
+    size = model_size("model", LoraSettings())
+    rows = RowSize(rows=16, tokens=256, response=64)
+    prompts = torch.randint(5, 50, (rows.rows, rows.tokens - rows.response))
 
     def sample() -> None:
         # The end may be sampled early, which would make the rows shorter.
-        model.generate(prompts, min_new_tokens=size.response, max_new_tokens=size.response, do_sample=True)
+        model.generate(prompts, min_new_tokens=rows.response, max_new_tokens=rows.response, do_sample=True)
 
-    expected = cache_bytes(shape, size, FLOAT) + sampling_activations(shape, size, FLOAT)
+    expected = cache_bytes(size, rows, FLOAT) + forward_activations(size, prompts.numel(), FLOAT)
     assert expected == pytest.approx(peak_of(sample), rel=0.15)
 
 
@@ -138,18 +138,25 @@ GPU = Device("cuda:0", 24_000_000_000)
 
 
 @pytest.mark.parametrize(
-    ("parts", "change"),
+    ("setting", "parts", "change"),
     [
-        ({"weights": 6e9, "activations": 10e9}, ""),
-        ({"weights": 6e9, "activations": 36e9}, ": --set train.rows_per_microbatch=32"),
-        ({"weights": 12e9, "cache": 16e9, "activations": 1e9}, ": --set policy.batch_rows=16"),
-        ({"weights": 30e9, "activations": 1e9}, "--lora"),
+        ("train.rows_per_microbatch", {"weights": 6e9, "activations": 10e9}, ""),
+        ("train.rows_per_microbatch", {"weights": 6e9, "activations": 36e9}, "train.rows_per_microbatch=32"),
+        ("policy.batch_rows", {"weights": 12e9, "cache": 15e9, "activations": 1e9}, "policy.batch_rows=32"),
+        ("policy.batch_rows", {"weights": 12e9, "engine": 60e9, "activations": 1e9}, "smaller model"),
+        ("train.rows_per_microbatch", {"weights": 30e9, "activations": 1e9}, "--lora"),
     ],
 )
-def test_a_device_with_less_memory_is_met_with_a_setting(parts: dict[str, float], change: str) -> None:
-    remedies = {
-        "activations": Remedy("train.rows_per_microbatch", 64, divisors(64, 64)),
-        "cache": Remedy("policy.batch_rows", 32, divisors(32, 32)),
-    }
-    line = MemoryNeed({name: int(size) for name, size in parts.items()}, GPU, remedies).advice
+def test_a_device_with_less_memory_is_met_with_a_setting(setting: str, parts: dict[str, float], change: str) -> None:
+    line = MemoryNeed({name: int(size) for name, size in parts.items()}, GPU, setting, 64, 64).advice
     assert (change in line) if change else not line
+
+
+@given(free=st.integers(1, 99), kept=st.integers(0, 60), held=st.integers(0, 60), value=st.integers(1, 64))
+def test_what_is_named_fits_and_nothing_higher_does(free: int, kept: int, held: int, value: int) -> None:
+    need = MemoryNeed(
+        {"weights": kept, "activations": held}, Device("cpu", free), "train.rows_per_microbatch", value, value
+    )
+    lower = need.lower(need.total - free)
+    fitting = [each for each in range(1, value) if value % each == 0 and kept + held * each / value <= free]
+    assert lower == max(fitting, default=None)

@@ -91,8 +91,7 @@ def load_trainable_critic(
     """A critic in float32 whose weights, or those of its adapter, require a gradient.
 
     The head is always trained. The critic is on the CPU, or with lora.bits 4 on this
-    process's GPU. Raises what `load_critic` and `check_bits` raise, and UsageError if
-    the adapter's shape is not that of `lora`.
+    process's GPU. Raises what `load_critic` and `check_bits` raise.
     """
     if Path(source).is_dir():
         # A new adapter stores this path as its base; it must work from any folder.
@@ -103,7 +102,7 @@ def load_trainable_critic(
         load = partial(load_quantised, own_gpu())
     critic = _open(source, head, torch.float32, setting, load).eval()
     if hasattr(critic, "peft_config"):
-        return continue_adapter(critic, source, lora)
+        return continue_adapter(critic)
     if lora.rank == 0:
         return critic.requires_grad_(True)
     return add_adapter(

@@ -1,17 +1,17 @@
 """The TrainingArguments of every trainer; transformers.Trainer only runs the loop.
 
 It reports nothing, keeps no checkpoints of its own and shows no progress bar. Weights
-are float32. By default, a CUDA device computes in bfloat16 under autocast and
-recomputes activations in the backward pass; the CPU does neither.
+are float32. By default, a GPU recomputes activations in the backward pass, and CUDA
+computes in bfloat16 under autocast; the CPU does neither.
 """
 
 import tempfile
 import warnings
 from typing import Any, TypeVar
 
-import torch
 from transformers import TrainingArguments
 
+from agentcli.policies.load import accelerator
 from agentcli.records.files import derive_seed
 from agentcli.training.loop.distributed import Processes, check_processes
 
@@ -41,18 +41,20 @@ def trainer_arguments(
     Starts the process group, if there is one. Raises UsageError if the launcher did not
     start the processes that it announced.
     """
-    cuda = torch.cuda.is_available()
+    device = accelerator()
+    cuda = device == "cuda"
+    on_gpu = device != "cpu"
     with warnings.catch_warnings():
-        # transformers 5.23 renamed gradient_checkpointing, and 5.17 knows only this
+        # transformers 5.23 renamed gradient_checkpointing, and 5.19 knows only this
         # name.
         warnings.simplefilter("ignore", FutureWarning)
         arguments = kind(
             # A Trainer creates a missing output folder. This one exists, so a killed
             # training leaves no folder behind.
             output_dir=tempfile.gettempdir(),
-            use_cpu=not cuda,
+            use_cpu=not on_gpu,
             bf16=cuda if bf16 is None else bf16,
-            gradient_checkpointing=cuda if checkpointing is None else checkpointing,
+            gradient_checkpointing=on_gpu if checkpointing is None else checkpointing,
             seed=trainer_seed(seed),
             report_to="none",
             disable_tqdm=True,

@@ -59,15 +59,14 @@ def load_trainable(model: str, lora: LoraSettings) -> Any:
     """A float32 model whose weights, or those of its LoRA adapter, require a gradient.
 
     It is on the CPU, or with lora.bits 4 on this process's GPU. With lora.rank 0
-    `model` must be a full checkpoint. With a higher rank, an adapter directory is
-    continued (its shape must match `lora`) and a full checkpoint gets a new adapter,
+    a full checkpoint is trained itself. With a higher rank, it gets a new adapter,
     initialised from torch's global random state; the base is in bfloat16 with lora.bits
-    16. Raises MissingError if it cannot be
-    loaded and UsageError if it does not fit `lora`.
+    16. An adapter directory is continued, in its own shape. Raises MissingError if it
+    cannot be loaded, and what `check_bits` raises.
     """
     check_bits(lora)
     if is_adapter(model):
-        return continue_adapter(_adapted(model, lora), model, lora)
+        return continue_adapter(_adapted(model, lora))
     if Path(model).is_dir():
         # A new adapter stores this path as its base; it must work from any folder.
         model = str(Path(model).resolve())

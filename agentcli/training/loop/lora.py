@@ -5,7 +5,6 @@ The trainers use the head directly.
 
 from typing import Any
 
-from agentcli.errors import UsageError
 from agentcli.records.training_settings import LoraSettings
 
 
@@ -31,21 +30,10 @@ def add_adapter(
     return adapted
 
 
-def continue_adapter(model: Any, directory: str, settings: LoraSettings) -> Any:
-    """A loaded PEFT model whose adapter requires a gradient.
-
-    Raises UsageError if the settings ask for an adapter of another shape.
-    """
-    config = model.peft_config["default"]
-    if (settings.rank, settings.alpha) != (config.r, config.lora_alpha):
-        raise UsageError(
-            f"{directory}: is an adapter of rank {config.r} and alpha "
-            f"{config.lora_alpha}, not {settings.rank} and {settings.alpha}; set "
-            f"lora.rank={config.r} and lora.alpha={config.lora_alpha}, or start from "
-            "a full checkpoint"
-        )
+def continue_adapter(model: Any) -> Any:
+    """A loaded PEFT model whose adapter, of whatever shape, requires a gradient."""
     model.set_adapter("default", inference_mode=False)
-    _sort_targets(config)
+    _sort_targets(model.peft_config["default"])
     return model
 
 

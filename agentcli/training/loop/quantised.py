@@ -36,7 +36,7 @@ def check_bits(lora: LoraSettings) -> None:
     if lora.bits == 16:
         return
     if not torch.cuda.is_available():
-        raise UsageError("lora.bits: 4, but torch sees no GPU; set lora.bits=32")
+        raise UsageError("lora.bits: 4, but torch sees no CUDA GPU; set lora.bits=32")
     require_bitsandbytes("lora.bits: 4")
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 def random_state(device: torch.device) -> dict[str, Tensor]:
     """States of Python's, numpy's and torch's global generators, as 1-D tensors.
 
-    On a CUDA device, also the state of that device. All tensors are on the CPU.
+    On a GPU, also the state of that device. All tensors are on the CPU.
     """
     _, words, gauss = random.getstate()
     _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
@@ -29,6 +29,8 @@ def random_state(device: torch.device) -> dict[str, Tensor]:
     }
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
+    if device.type == "mps":
+        states["mps"] = torch.mps.get_rng_state()
     return states
 
 
@@ -47,3 +49,5 @@ def restore_random_state(states: dict[str, Tensor], device: torch.device) -> Non
     torch.set_rng_state(states["torch"].clone())
     if device.type == "cuda":
         torch.cuda.set_rng_state(states["cuda"].clone(), device)
+    if device.type == "mps":
+        torch.mps.set_rng_state(states["mps"].clone())

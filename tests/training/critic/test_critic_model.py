@@ -118,13 +118,3 @@ def test_damaged_critics_are_refused(rollout, tmp_path):
     save_critic(critic, rollout.tokenizer, tmp_path / "critic")
     (tmp_path / "critic" / "critic.json").write_text('{"head": "cubic"}')
     refused(lambda: load_critic(str(tmp_path / "critic")), 3, ("critic.json", "cubic"))
-    lora = LoraSettings(rank=4, alpha=8)
-    adapter = load_trainable_critic(str(rollout.model), "linear", lora, "critic")
-    save_critic(adapter, rollout.tokenizer, tmp_path / "adapter")
-    other = LoraSettings(rank=2, alpha=8)
-    refused(
-        lambda: load_trainable_critic(str(tmp_path / "adapter"), "linear", other, "critic"),
-        2,
-        str(tmp_path / "adapter"),
-        "lora.rank=4",
-    )

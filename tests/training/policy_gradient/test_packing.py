@@ -1,17 +1,20 @@
 """Rows in one sequence are what they are alone: log-probabilities, gradients, and a whole training."""
 
+import random
+
 import msgspec
 import pytest
 import torch
 from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, TinySettings, TrainSettings
+from agentcli.training.loop import packing_choice
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.forward import forest_mask, pad_rows, predicted_logits, token_logprobs
 from agentcli.training.loop.job import Job
 from agentcli.training.loop.lora import add_adapter
 from agentcli.training.loop.packing import LONGEST, Packing, pack_rows, row_tokens, shared_length, sort_key
-from agentcli.training.loop.packing_choice import LEAST_GAIN, obstacle_of
+from agentcli.training.loop.packing_choice import LEAST_GAIN, obstacle_of, rounding_of
 from agentcli.training.policy_gradient.batches import Tokens, plan_updates
 from agentcli.training.policy_gradient.objective import TrainMetrics
 from agentcli.training.policy_gradient.packing import check_packed, packed_as_set
@@ -20,6 +23,7 @@ from agentcli.training.policy_gradient.train import train_policy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusal import refused
+from rounded import rounded
 from safetensors.torch import load_file
 from tiny_rollout import WORDS, write
 
@@ -188,25 +192,56 @@ def test_a_model_that_cannot_be_packed_is_left_alone_or_refused(models, monkeypa
     refused(lambda: packed_as_set(plan, chosen, model), names="train.packing", remedy="train.packing=auto")
 
 
+class Forgetful(torch.nn.Module):
+    """Calls the model without the mask that it is given."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def get_output_embeddings(self):
+        return self.model.get_output_embeddings()
+
+    def forward(self, attention_mask=None, **inputs):
+        return self.model(**inputs)
+
+
 def test_a_model_that_ignores_the_mask_is_refused(models):
-    class Forgetful(torch.nn.Module):
-        """Calls the model without the mask that it is given."""
-
-        def __init__(self, model):
-            super().__init__()
-            self.model = model
-
-        def get_output_embeddings(self):
-            return self.model.get_output_embeddings()
-
-        def forward(self, attention_mask=None, **inputs):
-            return self.model(**inputs)
-
     plan, chosen = plan_of(SIBLINGS, packing="on")
     plan = packed_as_set(plan, chosen, models["full"])
     check_packed(plan, models["full"], 0, torch.device("cpu"))
     forgetful = Forgetful(models["full"])
     refused(lambda: check_packed(plan, forgetful, 0, torch.device("cpu")), 1, remedy="train.packing=off")
+
+
+def test_layers_in_bfloat16_may_differ_by_their_rounding():
+    """Under QLoRA single tokens differ by more than float32 allows, without any fault; a missing mask is still seen."""
+    tokenizer = make_tokenizer([" ".join(WORDS)], [])
+    shape = TinySettings(hidden=64, layers=12, heads=4, kv_heads=2, intermediate=128)
+    model = rounded(make_model(shape, tokenizer, 0))
+    draw = random.Random(0)
+    prompt, *responses = [[draw.randint(5, len(tokenizer) - 1) for _ in range(length)] for length in (40, *[12] * 8)]
+    rows = sorted(((prompt, response) for response in responses), key=sort_key)
+    cpu = torch.device("cpu")
+    assert rounding_of(model, cpu) == torch.finfo(torch.bfloat16).eps
+    with pytest.MonkeyPatch.context() as patch:
+        # As if it computed in float32.
+        patch.setattr(packing_choice, "rounding_of", lambda model, device: 0.0)
+        refused(lambda: packing_choice.check_packed("sft.packing", FREE, model, rows, 0, cpu), 1)
+    packing_choice.check_packed("sft.packing", FREE, model, rows, 0, cpu)
+    forgetful = Forgetful(model)
+    refused(
+        lambda: packing_choice.check_packed("sft.packing", FREE, forgetful, rows, 0, cpu), 1, remedy="sft.packing=off"
+    )
+
+
+def test_the_coarsest_rounding_decides(models, monkeypatch):
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    model = models["full"]
+    assert rounding_of(model, cpu) == rounding_of(model, cuda) == torch.finfo(torch.float32).eps
+    monkeypatch.setenv("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "1")
+    assert rounding_of(model, cpu) == torch.finfo(torch.float32).eps
+    assert rounding_of(model, cuda) == torch.finfo(torch.float16).eps
 
 
 @pytest.mark.parametrize("lora", [0, 4])
