@@ -12,7 +12,6 @@ A step has two states: the one before it and the one after it.
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from agentcli.credit.once import once
 from agentcli.records.trees import acts_by_copy
 from agentcli.records.types import Move, Step, Tree
 
@@ -52,7 +51,6 @@ def states_of(acts: Sequence[Step | Move], form: StateForm) -> States:
     return States(before, after)
 
 
-@once
 def standing_states(tree: Tree, form: StateForm) -> list[dict[int, str]]:
     """The state in which each copy acts, by step id and copy.
 
@@ -74,7 +72,9 @@ def standing_states(tree: Tree, form: StateForm) -> list[dict[int, str]]:
                 continue
             state = unmoved.pop(copy, None)
             if state is None:
-                state = states_of([act], form).before[0]
+                state = act.observation if form == "observation" else act.state
+                if form == "paper" and act.canonical is not None:
+                    state = act.canonical
             standing[copy] = state
             if act.state == act.next_state:
                 unmoved[copy] = state
