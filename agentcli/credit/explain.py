@@ -123,7 +123,7 @@ def explain(
     entry = credit.steps[row]
     step = tree.steps[entry.step]
     account: list[Line | ScoreGroup] = []
-    if explainer is not None and entry.advantage is not None:
+    if explainer is not None:
         evidence = explainer.explained(tree, settings, [row])[row]
         account = account_of(settings, entry, explainer, evidence)
     rows = [other for other in credit.steps if other.step == step.id]
@@ -163,10 +163,12 @@ def account_of(
     explainer: Explainer,
     evidence: Evidence,
 ) -> list[Line | ScoreGroup]:
-    """The lines and groups that explain the advantage of a row.
+    """The lines and groups that explain the advantage of a row; [] if it has none.
 
     Raises AgentCliError if they do not reproduce the advantage and the parts.
     """
+    if entry.advantage is None:
+        return []
     account = Account(
         evidence.equations or explainer.equations,
         evidence,

@@ -85,11 +85,11 @@ def method_column(
         evidence = explainer.explained(tree, switches, range(len(credit.steps)))
     for number, entry in enumerate(credit.steps):
         row = CreditRow(advantage=entry.advantage, weight=entry.weight)
-        if explainer is None or entry.advantage is None:
-            row.parts = list(entry.parts.items())
-        else:
+        if explainer is not None:
             account = account_of(switches, entry, explainer, evidence[number])
             row.account = [shared.entry(one) for one in account]
+        if not row.account:
+            row.parts = list(entry.parts.items())
         row.masked = texts.place(_reason(entry))
         column.rows.setdefault(entry.step, []).append(row)
     return column
