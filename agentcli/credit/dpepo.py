@@ -142,18 +142,22 @@ class Repetition:
                 copies += same or history.transitions(other, action, before) > 0
         return copies
 
-    def acts(self, step: Step, states: dict[int, str], history: PastActs) -> list[Act]:
-        """The readable acts of a step; `states` has the state of each copy."""
-        acts: list[Act] = []
-        for copy, act in readable(step):
-            before = self.before(copy, states, history)
-            acts.append((copy, act.action or "", before))
-        return acts
+    def repeats(
+        self, step: Step, states: dict[int, str], history: PastActs
+    ) -> tuple[list[Act], Repeats | None]:
+        """The readable acts of a step, and what they repeat; None without any.
 
-    def repeats(self, step: Step, acts: list[Act], history: PastActs) -> Repeats:
-        """Counts what the acts of a step repeat; `history` ends before the step."""
-        validities = [act.validity for _, act in readable(step)]
-        return Repeats(
+        `states` has the state of each copy, and `history` ends before the step.
+        """
+        acts: list[Act] = []
+        validities = []
+        for copy, move in readable(step):
+            before = self.before(copy, states, history)
+            acts.append((copy, move.action or "", before))
+            validities.append(move.validity)
+        if not acts:
+            return acts, None
+        return acts, Repeats(
             copies=[copy for copy, _, _ in acts],
             depth=[history.actions(copy, action) for copy, action, _ in acts],
             transitions=[history.transitions(*act) for act in acts],
@@ -281,10 +285,8 @@ def step_repeats(
         if visit < 0:
             history.leave(acts[~visit])
             continue
-        step = steps[visit]
-        acts[visit] = repetition.acts(step, states[visit], history)
-        if acts[visit]:
-            repeats[visit] = repetition.repeats(step, acts[visit], history)
+        counted = repetition.repeats(steps[visit], states[visit], history)
+        acts[visit], repeats[visit] = counted
         history.enter(acts[visit])
     return repeats
 

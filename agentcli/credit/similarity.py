@@ -53,15 +53,22 @@ def state_keys(tree: Tree, switches: StateSwitches) -> list[str]:
     """The state that each step is taken from, as its cluster's representative."""
     keys = states_of(tree.steps, switches.state).before
     clusters = representatives(keys, switches)
+    if clusters is None:
+        return keys
     return [clusters[key] for key in keys]
 
 
-def representatives(keys: Iterable[str], switches: StateSwitches) -> dict[str, str]:
-    """Maps each key to the first member of its cluster, as set by `switches`."""
-    distinct = list(dict.fromkeys(keys))
+def representatives(
+    keys: Iterable[str], switches: StateSwitches
+) -> dict[str, str] | None:
+    """Maps each key to the first member of its cluster, as set by `switches`.
+
+    None where only equal keys are the same.
+    """
     kind, threshold = parse_similarity(switches.similarity)
     if threshold is None:
-        return {key: key for key in distinct}
+        return None
+    distinct = list(dict.fromkeys(keys))
     if kind == "difflib":
         return difflib_clusters(distinct, threshold)
     return embedding_clusters(distinct, threshold, str(switches.embedding_model))

@@ -9,7 +9,8 @@ observation  the text as the agent read it (RewardFlow Table 5, "w/o state norma
 A step has two states: the one before it and the one after it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from agentcli.records.trees import acts_by_copy
@@ -25,12 +26,9 @@ class States(NamedTuple):
     after: list[str]
 
     @property
-    def texts(self) -> list[str]:
+    def texts(self) -> Iterator[str]:
         """All states, step by step: before, after, before, ..."""
-        texts = []
-        for before, after in zip(self.before, self.after, strict=True):
-            texts += [before, after]
-        return texts
+        return chain.from_iterable(zip(self.before, self.after, strict=True))
 
 
 def states_of(acts: Sequence[Step | Move], form: StateForm) -> States:
