@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
+from inspect import unwrap
 from operator import attrgetter
 from pathlib import Path
 from traceback import walk_tb
@@ -121,7 +122,7 @@ class Registry:
             names = vars(plug_in)
             function = names.get(member)
         else:
-            names = getattr(plug_in, "__globals__", {})
+            names = getattr(unwrap(plug_in), "__globals__", {})
             function = plug_in
         if not callable(function):
             raise UsageError(

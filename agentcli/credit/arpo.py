@@ -10,22 +10,10 @@ switches `prefix` and `over`. CARL App. A.1 shows that it is biased where the
 continuations of a state are forked unevenly; carl's credit is not.
 """
 
-from agentcli.credit.grpo import evidence, group_credit
+from agentcli.credit.grpo import group_credit
+from agentcli.credit.leaves import outcome_among_leaves
 from agentcli.credit.switches import NormalisedSwitches
-from agentcli.credit.terms import outcome_among_leaves
 from agentcli.records.types import Credit, Tree
-
-__all__ = ["EQUATIONS", "WITHOUT", "ArpoSettings", "assign", "evidence"]
-
-WITHOUT = {
-    "prefix": "a shared step always takes the mean of its leaves",
-    "over": "every leaf counts once",
-    "form": "there is one form",
-}
-EQUATIONS = outcome_among_leaves(
-    meaning="how the mean outcome of its leaves compares within the group of leaves",
-    source="CARL App. C.5, eq. 22",
-)
 
 
 class ArpoSettings(NormalisedSwitches, kw_only=True):
@@ -34,4 +22,10 @@ class ArpoSettings(NormalisedSwitches, kw_only=True):
 
 def assign(tree: Tree, settings: ArpoSettings) -> Credit:
     """Returns one StepCredit per step, with the same parts as grpo."""
-    return group_credit(tree, settings, "arpo")
+    return group_credit("arpo", tree, settings, settings.normalise)
+
+
+EQUATIONS = outcome_among_leaves(
+    meaning="how the mean outcome of its leaves compares within the group of leaves",
+    source="CARL App. C.5, eq. 22",
+)

@@ -34,7 +34,6 @@ from agentcli.credit.equations import (
     Equation,
     Evidence,
 )
-from agentcli.credit.once import once
 from agentcli.credit.survey import ROOT, AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import Switches
 from agentcli.errors import DataError
@@ -45,64 +44,6 @@ ONLY_CHILD = "only child"
 """Marks a step that is left out because it has no siblings."""
 FIRST_PHASE = "first phase"
 """Marks a step that is left out because its trajectory started from scratch."""
-WITHOUT = {
-    "normalise": "a difference of expectations is divided by nothing",
-    "penalty": (
-        "it divides by no std: a penalty costs at most itself, and is baselined "
-        "among siblings"
-    ),
-    "over": "its baseline is the mean over siblings, not over a group",
-    "prefix": "a shared step has one expectation",
-    "form": "there is one form",
-}
-EQUATIONS = (
-    EXPECTED,
-    Equation(
-        "baseline",
-        "mean_siblings",
-        "expected reward of the state that it leaves",
-        "CARL eq. 10",
-    ),
-    Equation(
-        "outcome",
-        "expected - baseline",
-        "what the action adds to the expected reward",
-        "CARL eq. 11",
-    ),
-    Equation("own_penalty", None, "penalty, of an invalid step only"),
-    Equation(
-        "penalty",
-        "mean_penalties - own_penalty",
-        "the penalty, baselined among siblings",
-    ),
-    Equation(
-        ADVANTAGE,
-        "outcome + penalty",
-        "of a step with siblings; the penalty is ours",
-        "CARL eq. 11",
-    ),
-)
-ONLY_CHILD_EQUATIONS = (
-    Equation(
-        "expected_above",
-        None,
-        "expected reward after the nearest step before it that has siblings",
-    ),
-    Equation(
-        ADVANTAGE,
-        "expected_above - mean_siblings",
-        "an only child takes the gain of that step",
-        "CARL eq. 11, 16",
-    ),
-)
-UNFORKED_EQUATIONS = (
-    Equation(
-        ADVANTAGE,
-        "0",
-        "neither it nor any step before it has a sibling to be compared with",
-        "CARL eq. 16",
-    ),
-)
 
 
 class CarlSettings(Switches, kw_only=True):
@@ -161,7 +102,14 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
         }
         return gains[step] + penalty, parts
 
-    credit = survey.credit("carl", enumerate(survey.parents), advantage)
+    def facts(row: int, step: int, parent: int) -> Evidence:
+        # An only child is explained by the nearest earlier step that has siblings.
+        while step != ROOT and len(children[survey.parents[step]]) < 2:
+            step = survey.parents[step]
+        return _facts(survey, expected, row, step)
+
+    rows = enumerate(survey.parents)
+    credit = survey.credit("carl", rows, advantage, facts=facts)
     for row in credit.steps:
         if row.masked == ONLY_CHILD:
             row.parts = {INHERITED: gains[row.step]}
@@ -177,11 +125,7 @@ def _mean_penalties(survey: Survey, children: list[list[int]]) -> list[float]:
     return means
 
 
-def _left_out(
-    tree: Tree,
-    survey: Survey,
-    settings: CarlSettings,
-) -> set[int]:
+def _left_out(tree: Tree, survey: Survey, settings: CarlSettings) -> set[int]:
     """The steps of the first phase that are not trained.
 
     Raises DataError for a tree that does not record its first phase (Tree.roots).
@@ -224,7 +168,6 @@ def first_phase(parents: list[int], roots: int) -> set[int]:
     return first
 
 
-@once
 def expected_rewards(survey: Survey) -> list[float]:
     """E[R] after every step, with the root's as the last element (CARL eq. 10).
 
@@ -241,43 +184,74 @@ def expected_rewards(survey: Survey) -> list[float]:
     return expected
 
 
-def evidence(
-    tree: Tree,
-    settings: CarlSettings,
-    row: int,
-) -> Evidence:
-    """The evidence that EQUATIONS need for one row.
-
-    An only child is explained by the nearest earlier step that has siblings.
-    """
-    survey = survey_of(tree, settings)
-    children = survey.children()
-    expected = expected_rewards(survey)
-    step = row
-    while step != ROOT and len(children[survey.parents[step]]) < 2:
-        step = survey.parents[step]
+def _facts(survey: Survey, expected: list[float], row: int, step: int) -> Evidence:
+    """What EQUATIONS need for `row`; `step` is the one whose gain it has."""
     if step == ROOT:
         return Evidence(equations=UNFORKED_EQUATIONS)
     evidence = Evidence()
-    siblings = children[survey.parents[step]]
+    siblings = survey.children()[survey.parents[step]]
     places = {siblings.index(step)}
-    evidence.group(
-        "siblings",
-        "expected rewards after the steps that were sampled from one state",
-        [(sibling, expected[sibling], 1.0) for sibling in siblings],
-        places,
-    )
+    words = "expected rewards after the steps that were sampled from one state"
+    members = [(sibling, expected[sibling], 1.0) for sibling in siblings]
+    evidence.group("siblings", words, members, places)
     if step != row:
         evidence.equations = ONLY_CHILD_EQUATIONS
         words = f"expected reward after step {step}: {CHILDREN_MEAN}"
         evidence.add("expected_above", expected[step], words)
         evidence.words[ADVANTAGE] = f"an only child takes the gain of step {step}"
         return evidence
-    evidence.group(
-        "penalties",
-        "penalties of the siblings, of invalid steps only",
-        [(sibling, survey.penalties[sibling], 1.0) for sibling in siblings],
-        places,
-    )
+    words = "penalties of the siblings, of invalid steps only"
+    members = [(sibling, survey.penalties[sibling], 1.0) for sibling in siblings]
+    evidence.group("penalties", words, members, places)
     evidence.add("own_penalty", survey.penalties[step])
     return evidence
+
+
+EQUATIONS = (
+    EXPECTED,
+    Equation(
+        "baseline",
+        "mean_siblings",
+        "expected reward of the state that it leaves",
+        "CARL eq. 10",
+    ),
+    Equation(
+        "outcome",
+        "expected - baseline",
+        "what the action adds to the expected reward",
+        "CARL eq. 11",
+    ),
+    Equation("own_penalty", None, "penalty, of an invalid step only"),
+    Equation(
+        "penalty",
+        "mean_penalties - own_penalty",
+        "the penalty, baselined among siblings",
+    ),
+    Equation(
+        ADVANTAGE,
+        "outcome + penalty",
+        "of a step with siblings; the penalty is ours",
+        "CARL eq. 11",
+    ),
+)
+ONLY_CHILD_EQUATIONS = (
+    Equation(
+        "expected_above",
+        None,
+        "expected reward after the nearest step before it that has siblings",
+    ),
+    Equation(
+        ADVANTAGE,
+        "expected_above - mean_siblings",
+        "an only child takes the gain of that step",
+        "CARL eq. 11, 16",
+    ),
+)
+UNFORKED_EQUATIONS = (
+    Equation(
+        ADVANTAGE,
+        "0",
+        "neither it nor any step before it has a sibling to be compared with",
+        "CARL eq. 16",
+    ),
+)

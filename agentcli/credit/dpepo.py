@@ -29,41 +29,22 @@ by 0.
 from collections import Counter
 from collections.abc import Sequence
 
-from agentcli.credit.equations import ADVANTAGE, PENALTY, Equation, Evidence
-from agentcli.credit.group import outcome_scale
-from agentcli.credit.release.dpepo import ReleaseForm
-from agentcli.credit.repeats import (
-    NO_ACTION,
-    Act,
-    Form,
-    PastActs,
-    Repeats,
-    power_sum,
-    step_weights,
-)
+from agentcli.credit.equations import ADVANTAGE, PENALTY, Equation, Evidence, listed
+from agentcli.credit.group import Scale
+from agentcli.credit.leaves import GRPO, LEAVES, Leaves
+from agentcli.credit.registry import with_release
+from agentcli.credit.repeats import Act, PastActs, Repeats, power_sum, readable
 from agentcli.credit.similarity import require_states
 from agentcli.credit.states import StateForm, standing_states
 from agentcli.credit.survey import AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import GroupSwitches, in_range, require
-from agentcli.credit.terms import GRPO, LEAVES, group_evidence, listed, row_leaves
-from agentcli.records.types import Credit, Step, Tree
+from agentcli.records.types import Credit, Step, Tree, Validity
 
-WITHOUT = {
-    "scale": "a step's weight is not normalised",
-    "similarity": "a transition is one state and one action",
-}
 PLAIN = 1.0
 """R_step where both rewards are off: both factors of eq. 8 are then 1."""
+NO_ACTION = 0.5
+"""R_step of a step without a readable action (release; the paper does not say)."""
 PAPER_OMEGA, RELEASE_OMEGA = 0.95, 0.80
-EQUATIONS = (
-    Equation("C_width", None, "actions of this step that repeat another of it"),
-    Equation("inadmissible", None, "moves that the world refused"),
-    LEAVES,
-    PENALTY,
-)
-"""Only the given numbers. The equations depend on the settings and on the outcomes of a
-row: see `evidence`.
-"""
 OutcomeShare = tuple[float, float]
 """A share of a row's leaves, and the outcome reward of those leaves."""
 
@@ -138,109 +119,20 @@ class DpepoSettings(GroupSwitches, kw_only=True):
             require(on or given == value, coefficient, given, wanted)
 
 
-def assign(tree: Tree, settings: DpepoSettings) -> Credit:
-    """Returns one StepCredit per row; raises DataError for a tree without state keys.
-
-    parts: trajectory (Phi_traj, mean over the row's leaves), step (R_step, or the
-    release's W), penalty.
-    """
-    survey = survey_of(tree, settings)
-    require_states(tree, survey, "dpepo")
-    scale = outcome_scale(survey, settings, settings.normalise)
-    weights = step_rewards(tree, survey, settings)
-    shares_by_step = None
-    if settings.outcome == "score" and settings.prefix == "merge":
-        shares_by_step = _score_shares(survey)
-
-    def advantage(step: int, reward: float) -> AdvantageParts:
-        weight = weights[step]
-        penalty = survey.penalties[step]
-        shares = _shares(reward, settings)
-        if shares_by_step is not None:
-            shares = shares_by_step[step]
-        gain = 0.0
-        loss = 0.0
-        for share, outcome in shares:
-            phi = share * scale(outcome - penalty)  # DPEPO eq. 7
-            if phi > 0:
-                gain += phi
-            else:
-                loss += phi
-        parts = {
-            "trajectory": gain + loss,
-            "step": weight,
-            "penalty": penalty,
-        }
-        return weight * gain + (2.0 - weight) * loss, parts  # DPEPO eq. 8-9
-
-    return survey.credit("dpepo", survey.rows(settings.prefix), advantage)
-
-
-def _shares(reward: float, settings: DpepoSettings) -> list[OutcomeShare]:
-    """The shares of a row's leaves: those that succeeded and the others."""
-    if settings.outcome == "score":
-        # A row that is not merged has one leaf.
-        return [(1.0, reward)]
-    share = reward / settings.success_reward
-    return [(share, settings.success_reward), (1.0 - share, 0.0)]
-
-
-def _score_shares(survey: Survey) -> list[list[OutcomeShare]]:
-    """The shares of the live leaves below each step, largest outcome reward first.
-
-    They are sorted so that the order of siblings does not change rounding.
-    """
-    counts: list[Counter[float]] = [Counter() for _ in survey.live]
-    for step in range(len(survey.parents) - 1, -1, -1):
-        if not survey.live[step]:
-            continue
-        below = counts[step] or Counter({survey.rewards[step]: 1})
-        counts[step] = below
-        parent = survey.parents[step]
-        # A parent shares the counts of its only child, so that a long trajectory is not
-        # copied step by step.
-        counts[parent] = counts[parent] + below if counts[parent] else below
-    shares = []
-    for rewards, leaves in zip(counts, survey.live, strict=True):
-        ordered = sorted(rewards.items(), reverse=True)
-        shares.append([(count / leaves, reward) for reward, count in ordered])
-    return shares
-
-
-def step_rewards(
-    tree: Tree,
-    survey: Survey,
-    settings: DpepoSettings,
-) -> list[float]:
-    """R_step, or the release's W, by step id."""
-    if not settings.rewarded:
-        return [PLAIN] * len(tree.steps)
-    states = standing_states(tree, settings.state)
-    return step_weights(tree.steps, survey, states, _form(settings), settings)
-
-
-class PaperForm(Form):
-    """dpepo as the paper defines it."""
+class Repetition:
+    """What a step repeats, and its R_step, as the paper defines them."""
 
     def before(
-        self,
-        copy: int,
-        states: dict[int, str],
-        history: PastActs,
+        self, copy: int, states: dict[int, str], history: PastActs
     ) -> str | None:
-        """The state that the copy is in."""
+        """What a copy's transition starts from: the state that it is in."""
         return states[copy]
 
     def within(self, step: Step, acts: Sequence[Act]) -> int:
-        """C_width."""
+        """C_width of a step."""
         return len(acts) - len({action for _, action, _ in acts})
 
-    def width(
-        self,
-        act: Act,
-        acts: Sequence[Act],
-        history: PastActs,
-    ) -> int:
+    def width(self, act: Act, acts: Sequence[Act], history: PastActs) -> int:
         """M_width: the number of other selected copies that made the transition."""
         copy, action, before = act
         copies = 0
@@ -250,8 +142,36 @@ class PaperForm(Form):
                 copies += same or history.transitions(other, action, before) > 0
         return copies
 
-    def weigh(self, repeats: Repeats, settings: DpepoSettings) -> float:
+    def repeats(
+        self, step: Step, states: dict[int, str], history: PastActs
+    ) -> tuple[list[Act], Repeats | None]:
+        """The readable acts of a step, and what they repeat; None without any.
+
+        `states` has the state of each copy, and `history` ends before the step.
+        """
+        acts: list[Act] = []
+        validities = []
+        for copy, move in readable(step):
+            before = self.before(copy, states, history)
+            acts.append((copy, move.action or "", before))
+            validities.append(move.validity)
+        if not acts:
+            return acts, None
+        return acts, Repeats(
+            copies=[copy for copy, _, _ in acts],
+            depth=[history.actions(copy, action) for copy, action, _ in acts],
+            transitions=[history.transitions(*act) for act in acts],
+            widths=[self.width(act, acts, history) for act in acts],
+            within=self.within(step, acts),
+            inadmissible=validities.count(Validity.INADMISSIBLE),
+        )
+
+    def weigh(self, repeats: Repeats | None, settings: DpepoSettings) -> float:
         """R_step, times invalid_factor for every inadmissible move."""
+        if not settings.rewarded:
+            return PLAIN
+        if repeats is None:
+            return NO_ACTION
         count = len(repeats.depth)
         omega = settings.omega or 1.0
         depth = power_sum(settings.alpha, repeats.depth)
@@ -285,37 +205,156 @@ class PaperForm(Form):
             words = "R_step, in (0, 2]: the other reward is off"
         if settings.invalid_factor is not None:
             formula = f"invalid_factor ** inadmissible * {formula}"
-        return (
-            *table,
-            Equation(
-                "step",
-                formula,
-                words,
-                "DPEPO eq. 5",
-            ),
-        )
+        return (*table, Equation("step", formula, words, "DPEPO eq. 5"))
 
 
-def _form(settings: DpepoSettings) -> Form:
-    return ReleaseForm() if settings.form == "release" else PaperForm()
-
-
-def evidence(
+@with_release
+def assign(
     tree: Tree,
     settings: DpepoSettings,
-    row: int,
-) -> Evidence:
-    """The numbers and equations of one row.
+    leaves_of: type[Leaves] = Leaves,
+    repetition_of: type[Repetition] = Repetition,
+) -> Credit:
+    """Returns one StepCredit per row; raises DataError for a tree without state keys.
 
-    Each distinct outcome reward among the row's leaves has its own Phi_traj.
+    parts: trajectory (Phi_traj, mean over the row's leaves), step (R_step, or the
+    release's W), penalty.
     """
     survey = survey_of(tree, settings)
-    scale = outcome_scale(survey, settings, settings.normalise)
-    evidence = group_evidence(tree, survey, settings, row)
-    step, ends = row_leaves(survey, settings, row)
-    table = [*EQUATIONS, *_add_repeats(evidence, tree, survey, settings, step)]
-    counts = Counter(survey.rewards[end] for end in ends)
+    require_states(survey, "dpepo")
+    leaves = leaves_of(survey, settings, settings.normalise)
+    scale = leaves.scale
+    repetition = repetition_of()
+    repeats = step_repeats(survey, settings, repetition)
+    weights = [repetition.weigh(one, settings) for one in repeats]
+    shares_by_step = None
+    if settings.outcome == "score" and settings.prefix == "merge":
+        shares_by_step = _score_shares(survey)
+
+    def advantage(step: int, reward: float) -> AdvantageParts:
+        weight = weights[step]
+        penalty = survey.penalties[step]
+        shares = _shares(reward, settings)
+        if shares_by_step is not None:
+            shares = shares_by_step[step]
+        gain = 0.0
+        loss = 0.0
+        for share, outcome in shares:
+            phi = share * scale(outcome - penalty)  # DPEPO eq. 7
+            if phi > 0:
+                gain += phi
+            else:
+                loss += phi
+        parts = {
+            "trajectory": gain + loss,
+            "step": weight,
+            "penalty": penalty,
+        }
+        return weight * gain + (2.0 - weight) * loss, parts  # DPEPO eq. 8-9
+
+    def facts(row: int, step: int, reward: float) -> Evidence:
+        evidence = leaves.facts(row, step)
+        table = [*EQUATIONS]
+        if _add_repeats(evidence, repeats[step], settings):
+            table += repetition.equations(settings)
+        outcomes = [survey.rewards[end] for end in leaves.ends_of(row, step)]
+        table += _add_outcomes(evidence, outcomes, scale, survey.penalties[step])
+        evidence.equations = table
+        return evidence
+
+    rows = survey.rows(settings.prefix)
+    return survey.credit("dpepo", rows, advantage, facts=facts)
+
+
+def step_repeats(
+    survey: Survey, settings: DpepoSettings, repetition: Repetition
+) -> list[Repeats | None]:
+    """What every step repeats, by step id.
+
+    None for a step without a readable action or without a live leaf, and for all where
+    repeats are not rewarded.
+    """
+    steps = survey.tree.steps
+    repeats: list[Repeats | None] = [None] * len(steps)
+    if not settings.rewarded:
+        return repeats
+    states = standing_states(survey.tree, settings.state)
+    history = PastActs()
+    acts: list[list[Act]] = [[] for _ in steps]
+    for visit in survey.visits():
+        if visit < 0:
+            history.leave(acts[~visit])
+            continue
+        counted = repetition.repeats(steps[visit], states[visit], history)
+        acts[visit], repeats[visit] = counted
+        history.enter(acts[visit])
+    return repeats
+
+
+def _shares(reward: float, settings: DpepoSettings) -> list[OutcomeShare]:
+    """The shares of a row's leaves: those that succeeded and the others."""
+    if settings.outcome == "score":
+        # A row that is not merged has one leaf.
+        return [(1.0, reward)]
+    share = reward / settings.success_reward
+    return [(share, settings.success_reward), (1.0 - share, 0.0)]
+
+
+def _score_shares(survey: Survey) -> list[list[OutcomeShare]]:
+    """The shares of the live leaves below each step, largest outcome reward first.
+
+    They are sorted so that the order of siblings does not change rounding.
+    """
+    counts: list[Counter[float]] = [Counter() for _ in survey.live]
+    for step in range(len(survey.parents) - 1, -1, -1):
+        if not survey.live[step]:
+            continue
+        below = counts[step] or Counter({survey.rewards[step]: 1})
+        counts[step] = below
+        parent = survey.parents[step]
+        # A parent shares the counts of its only child, so that a long trajectory is not
+        # copied step by step.
+        counts[parent] = counts[parent] + below if counts[parent] else below
+    shares = []
+    for rewards, leaves in zip(counts, survey.live, strict=True):
+        ordered = sorted(rewards.items(), reverse=True)
+        shares.append([(count / leaves, reward) for reward, count in ordered])
+    return shares
+
+
+def _add_repeats(
+    evidence: Evidence, repeats: Repeats | None, settings: DpepoSettings
+) -> bool:
+    """Adds the counts of a step; False where no equation leads from them to R_step."""
+    if not settings.rewarded:
+        words = "neither reward is part of it (action_reward, transition_reward)"
+        evidence.add("step", PLAIN, words)
+        return False
+    if repeats is None:
+        evidence.add("step", NO_ACTION, "a step without a readable action")
+        return False
+    for name, base, counts, words in (
+        ("depth", "alpha", repeats.depth, "earlier identical actions, by copy"),
+        ("transitions", "gamma", repeats.transitions, "earlier identical transitions"),
+        ("width", "beta", repeats.widths, "other copies that have seen the transition"),
+    ):
+        factors = [getattr(settings, base) ** count for count in counts]
+        weights = [1.0] * len(counts)
+        members = list(zip(repeats.copies, factors, weights, strict=True))
+        words = f"{base} ** {words}: {listed(counts)}"
+        evidence.group(name, words, members, set(), of="copy")
+    evidence.add("C_width", repeats.within)
+    evidence.add("inadmissible", repeats.inadmissible)
+    return True
+
+
+def _add_outcomes(
+    evidence: Evidence, outcomes: list[float], scale: Scale, penalty: float
+) -> list[Equation]:
+    """The equations of eq. 7-9, with a Phi_traj for each distinct outcome reward."""
+    table = []
     summands = []
+    counts = Counter(outcomes)
     for number, (reward, count) in enumerate(sorted(counts.items(), reverse=True), 1):
         phi, factor = f"phi_{number}", f"factor_{number}"
         score = f"reward_{number} - penalty"
@@ -324,50 +363,21 @@ def evidence(
         evidence.add(f"reward_{number}", reward, "outcome reward of these")
         table.append(Equation(phi, score, "Phi_traj of these", source, among="leaves"))
         formula, words = "2 - step", "less loss for what is new"
-        if scale(reward - survey.penalties[step]) > 0:
+        if scale(reward - penalty) > 0:
             formula, words = "step", "more gain for what is new"
         table.append(Equation(factor, formula, words, "DPEPO eq. 8"))
         summands.append(f"leaves_{number} / leaves * {factor} * {phi}")
     mean = " + ".join(summands)
     table.append(Equation(ADVANTAGE, mean, "mean over its leaves", "DPEPO eq. 9"))
-    evidence.equations = table
-    return evidence
+    return table
 
 
-def _add_repeats(
-    evidence: Evidence,
-    tree: Tree,
-    survey: Survey,
-    settings: DpepoSettings,
-    step: int,
-) -> tuple[Equation, ...]:
-    """Adds the step's repetition counts; returns the equations for R_step."""
-    if not settings.rewarded:
-        words = "neither reward is part of it (action_reward, transition_reward)"
-        evidence.add("step", PLAIN, words)
-        return ()
-    form = _form(settings)
-    history = PastActs()
-    states = standing_states(tree, settings.state)
-    acts: list[Act] = []
-    for place in survey.path(step):
-        history.enter(acts)
-        acts = form.acts(tree.steps[place], states[place], history)
-    if not acts:
-        evidence.add("step", NO_ACTION, "a step without a readable action")
-        return ()
-    repeats = form.repeats(tree.steps[step], acts, history)
-    copies = [copy for copy, _, _ in acts]
-    for name, base, counts, words in (
-        ("depth", "alpha", repeats.depth, "earlier identical actions, by copy"),
-        ("transitions", "gamma", repeats.transitions, "earlier identical transitions"),
-        ("width", "beta", repeats.widths, "other copies that have seen the transition"),
-    ):
-        factors = [getattr(settings, base) ** count for count in counts]
-        weights = [1.0] * len(copies)
-        members = list(zip(copies, factors, weights, strict=True))
-        words = f"{base} ** {words}: {listed(counts)}"
-        evidence.group(name, words, members, set(), of="copy")
-    evidence.add("C_width", repeats.within)
-    evidence.add("inadmissible", repeats.inadmissible)
-    return form.equations(settings)
+EQUATIONS = (
+    Equation("C_width", None, "actions of this step that repeat another of it"),
+    Equation("inadmissible", None, "moves that the world refused"),
+    LEAVES,
+    PENALTY,
+)
+"""Only the given numbers. The equations depend on the settings and on the outcomes of a
+row: see Repetition.equations and `_add_outcomes`.
+"""

@@ -6,8 +6,8 @@ line by line.
 A method has a table `EQUATIONS`. It starts with the numbers read from the tree and ends
 with the equation named "advantage". A formula is arithmetic (+ - * / ** and brackets)
 over names. A name is a part of the row (StepCredit.parts), a numeric setting, a number
-of the row's Evidence, or the result of an earlier equation. A part that is a Python
-keyword gets a trailing underscore (`return_`).
+of the row's Evidence (`facts` of Survey.credit), or the result of an earlier equation.
+A part that is a Python keyword gets a trailing underscore (`return_`).
 
 An equation named like a part must evaluate to that part, and the last equation to the
 advantage that the method assigned. explain.py checks both, so the table cannot
@@ -24,8 +24,14 @@ from functools import lru_cache
 
 import msgspec
 
-from agentcli.credit.group import EPSILON, SMALLEST_STD, Entry, Scale, scale_of
-from agentcli.credit.once import once
+from agentcli.credit.group import (
+    EPSILON,
+    SMALLEST_STD,
+    Entry,
+    Grouping,
+    Scale,
+    scale_of,
+)
 from agentcli.errors import AgentCliError
 
 ADVANTAGE = "advantage"
@@ -34,6 +40,8 @@ UNCHARGED = "uncharged"
 """Its name where a penalty is still charged afterwards."""
 STATISTICS = ("mean", "std", "W")
 """In formulas, the numbers of a group NAME are mean_NAME, std_NAME and W_NAME."""
+MOST_LISTED = 8
+"""The most numbers that are listed."""
 _OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -175,8 +183,20 @@ class Evidence:
             weight=weight,
         )
 
+    def compare(self, name: str, words: str, grouping: Grouping, place: int) -> None:
+        """Adds the group of the entry at `place` in a grouping."""
+        entries, position, scale = grouping.among(place)
+        self.group(name, words, entries, {position}, scale, grouping.normalise)
 
-@once
+
+def listed(numbers: Sequence[int]) -> str:
+    """The first numbers, separated by commas, with dots if there are more."""
+    shown = [str(number) for number in numbers[:MOST_LISTED]]
+    if len(numbers) > MOST_LISTED:
+        shown.append("...")
+    return ", ".join(shown)
+
+
 def _statistics(entries: Sequence[Entry]) -> tuple[float, float | None, float]:
     """Mean, std and weight of a group; std is None where the weight is at most 1."""
     live = [entry for entry in entries if entry[2] > 0]

@@ -122,7 +122,10 @@ def explain(
     """
     entry = credit.steps[row]
     step = tree.steps[entry.step]
-    account = account_of(tree, settings, row, entry, explainer)
+    account: list[Line | ScoreGroup] = []
+    if explainer is not None:
+        evidence = explainer.explained(tree, settings, [row])[row]
+        account = account_of(settings, entry, explainer, evidence)
     rows = [other for other in credit.steps if other.step == step.id]
     rows_before = [other for other in credit.steps[:row] if other.step == step.id]
     return Explanation(
@@ -155,26 +158,19 @@ def explain(
 
 
 def account_of(
-    tree: Tree,
     settings: msgspec.Struct,
-    row: int,
     entry: StepCredit,
-    explainer: Explainer | None,
+    explainer: Explainer,
+    evidence: Evidence,
 ) -> list[Line | ScoreGroup]:
-    """The lines and groups that explain the row's advantage; [] if it has none.
+    """The lines and groups that explain the advantage of a row; [] if it has none.
 
     Raises AgentCliError if they do not reproduce the advantage and the parts.
     """
-    if explainer is None or entry.advantage is None:
+    if entry.advantage is None:
         return []
-    evidence = Evidence()
-    if explainer.evidence is not None:
-        evidence = explainer.evidence(tree, settings, row)
-    equations = evidence.equations
-    if equations is None:
-        equations = explainer.equations
     account = Account(
-        equations,
+        evidence.equations or explainer.equations,
         evidence,
         entry.parts,
         msgspec.to_builtins(settings),

@@ -15,9 +15,13 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from agentcli.credit.graph import StateGraph
+from agentcli.credit.rewardflow import RewardFlowSettings, state_graph
+from agentcli.credit.survey import survey_of
 from agentcli.records.files import write_atomic
-from agentcli.records.types import Credit
+from agentcli.records.types import Credit, Tree
 
 if TYPE_CHECKING:
     import networkx
@@ -33,6 +37,16 @@ _COLOURS = {
     "success": "palegreen",
     "failure": "lightcoral",
 }
+
+
+def graph_of(tree: Tree, settings: msgspec.Struct) -> StateGraph:
+    """The state graph for rewardflow's settings; for other settings, with its defaults.
+
+    The release form builds no such graph and gets the default one too.
+    """
+    if not isinstance(settings, RewardFlowSettings) or settings.form != "paper":
+        settings = RewardFlowSettings()
+    return state_graph(tree, survey_of(tree, settings), settings)
 
 
 def stem_of(line: int, task: str) -> str:

@@ -7,7 +7,7 @@ langfengQ/verl-agent.
     R_t = r_t + gamma R_t+1        A_step = (R_t - p [invalid] - mean) / F over all
                                    steps of the tree taken from the same state
 
-A_traj is grpo's advantage (group.outcome_scale). p is the penalty of an invalid step,
+A_traj is grpo's advantage (leaves.Leaves). p is the penalty of an invalid step,
 charged to that step alone, after discounting. F is std + 1e-6, or 1 where `scale` is
 none. The only step taken from a state gets A_step 0. A shared step is one member of its
 group, and its return is the mean over its leaves; with `prefix: duplicate` it is a
@@ -19,50 +19,14 @@ prefixes repeated.
 from typing import Literal
 
 from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
-from agentcli.credit.group import SMALLEST_STD, Grouping, division, outcome_scale
-from agentcli.credit.once import once
-from agentcli.credit.release.group import smallest_std
-from agentcli.credit.returns import EstimatedRow, Rewards, estimated_rows, step_rewards
+from agentcli.credit.group import Grouping, division
+from agentcli.credit.leaves import Leaves, outcome_among_leaves
+from agentcli.credit.registry import with_release
+from agentcli.credit.returns import Rewards, estimated_rows, following, step_rewards
 from agentcli.credit.similarity import require_states, state_keys
-from agentcli.credit.survey import AdvantageParts, Survey, survey_of
+from agentcli.credit.survey import AdvantageParts, survey_of
 from agentcli.credit.switches import StateSwitches, in_range
-from agentcli.credit.terms import (
-    add_group,
-    following,
-    group_evidence,
-    outcome_among_leaves,
-)
 from agentcli.records.types import Credit, Tree
-
-WITHOUT = {
-    "distance": "it knows no graph",
-    "pruning": "it groups every step by its state",
-}
-PAPER = "Feng et al. 2025, section 4"
-EQUATIONS = (
-    *outcome_among_leaves("trajectory"),
-    Equation("step_reward", None, "reward of the step (credit.rewards)"),
-    Equation(
-        "return_",
-        "step_reward + gamma * next_return",
-        "discounted return",
-        PAPER,
-    ),
-    Equation(
-        "compared",
-        "return_ - penalty",
-        "how its return compares in its state",
-        PAPER,
-        among="state",
-    ),
-    Equation("step", "w * compared", "its part of the advantage"),
-    Equation(
-        ADVANTAGE,
-        "trajectory + step",
-        "both parts",
-        PAPER,
-    ),
-)
 
 
 class GigpoSettings(StateSwitches, kw_only=True):
@@ -87,93 +51,74 @@ class GigpoSettings(StateSwitches, kw_only=True):
         in_range(self, "w")
 
 
-def assign(tree: Tree, settings: GigpoSettings) -> Credit:
+@with_release
+def assign(
+    tree: Tree,
+    settings: GigpoSettings,
+    leaves_of: type[Leaves] = Leaves,
+    grouping_of: type[Grouping] = Grouping,
+) -> Credit:
     """Returns one StepCredit per row; raises DataError for a tree without state keys.
 
     parts: trajectory and step (the summands, w included), return (R_t), group (the mean
     that is subtracted from the step's score).
     """
     survey = survey_of(tree, settings)
-    require_states(tree, survey, "gigpo")
+    require_states(survey, "gigpo")
     keys = state_keys(tree, settings)
-    trajectory_scale = outcome_scale(survey, settings, settings.normalise)
-    rows = _rows(tree, survey, settings)
-    scales = _grouping(rows, keys, survey, settings).scales
+    leaves = leaves_of(survey, settings, settings.normalise)
+    rewards = step_rewards(survey, settings.rewards)
+    # Without a critic V is 0, and with lambda 1 the return R_t is V + A.
+    nothing = [0.0] * len(rewards)
+    rows = list(
+        estimated_rows(survey, settings.prefix, rewards, nothing, settings.gamma, 1.0)
+    )
+    entries = []
+    for step, _, value, gain in rows:
+        weight = float(survey.masked[step] is None and survey.asked[step])
+        entries.append((step, value + gain - survey.penalties[step], weight))
+    row_keys = [keys[row[0]] for row in rows]
+    states = grouping_of(row_keys, entries, division(settings.scale))
 
-    def row_advantage(
-        step: int,
-        reward: float,
-        value: float,
-        gain: float,
+    def advantage(
+        step: int, reward: float, value: float, gain: float
     ) -> AdvantageParts:
         penalty = survey.penalties[step]
-        # Without a critic V is 0; with lambda 1 the estimate is the return.
-        step_return = value + gain
-        scale = scales[keys[step]]
+        scale = states.scales[keys[step]]
         parts = {
-            "trajectory": trajectory_scale(reward - penalty),
-            "step": settings.w * scale(step_return - penalty),
-            "return": step_return,
+            "trajectory": leaves.scale(reward - penalty),
+            "step": settings.w * scale(value + gain - penalty),
+            "return": value + gain,
             "group": scale.center,
         }
         return parts["trajectory"] + parts["step"], parts
 
-    return survey.credit("gigpo", rows, row_advantage)
+    def facts(row: int, step: int, *_: float) -> Evidence:
+        evidence = leaves.facts(row, step)
+        value, gain, words = following(survey, settings.prefix, rows, row)
+        evidence.add("step_reward", rewards[step])
+        evidence.add("next_return", value + gain, f"return of what follows: {words}")
+        words = "scores return - penalty of the steps that leave the same state"
+        evidence.compare("state", words, states, row)
+        return evidence
+
+    return survey.credit("gigpo", rows, advantage, facts=facts)
 
 
-@once
-def _rows(
-    tree: Tree,
-    survey: Survey,
-    settings: GigpoSettings,
-) -> list[EstimatedRow]:
-    """The rows with their returns: there is no critic, so V is 0 and lambda is 1."""
-    rewards = step_rewards(tree, survey, settings.rewards)
-    values = [0.0] * len(rewards)
-    rows = estimated_rows(
-        survey, settings.prefix, rewards, values, settings.gamma, gae_lambda=1.0
-    )
-    return list(rows)
-
-
-@once
-def _grouping(
-    rows: list[EstimatedRow],
-    keys: list[str],
-    survey: Survey,
-    settings: GigpoSettings,
-) -> Grouping:
-    """The rows grouped by the state they start in, scored by return less penalty."""
-    entries = []
-    for step, _, value, advantage in rows:
-        weight = float(survey.masked[step] is None and survey.asked[step])
-        entries.append((step, value + advantage - survey.penalties[step], weight))
-    normalise = division(settings.scale)
-    smallest = SMALLEST_STD
-    if settings.form == "release":
-        smallest = smallest_std(normalise)
-    return Grouping(
-        [keys[row[0]] for row in rows],
-        entries,
-        normalise,
-        smallest,
-    )
-
-
-def evidence(
-    tree: Tree,
-    settings: GigpoSettings,
-    row: int,
-) -> Evidence:
-    """The evidence that EQUATIONS need for one row."""
-    survey = survey_of(tree, settings)
-    evidence = group_evidence(tree, survey, settings, row)
-    rows = _rows(tree, survey, settings)
-    step = rows[row][0]
-    value, advantage, words = following(tree, survey, settings.prefix, rows, row)
-    evidence.add("step_reward", step_rewards(tree, survey, settings.rewards)[step])
-    evidence.add("next_return", value + advantage, f"return of what follows: {words}")
-    grouping = _grouping(rows, state_keys(tree, settings), survey, settings)
-    words = "scores return - penalty of the steps that leave the same state"
-    add_group(evidence, "state", words, grouping, row)
-    return evidence
+PAPER = "Feng et al. 2025, section 4"
+EQUATIONS = (
+    *outcome_among_leaves("trajectory"),
+    Equation("step_reward", None, "reward of the step (credit.rewards)"),
+    Equation(
+        "return_", "step_reward + gamma * next_return", "discounted return", PAPER
+    ),
+    Equation(
+        "compared",
+        "return_ - penalty",
+        "how its return compares in its state",
+        PAPER,
+        among="state",
+    ),
+    Equation("step", "w * compared", "its part of the advantage"),
+    Equation(ADVANTAGE, "trajectory + step", "both parts", PAPER),
+)

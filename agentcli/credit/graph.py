@@ -142,6 +142,15 @@ class Moves:
     """Whether there is an action term: some success was reached (release: always)."""
     size: GraphSize
     """The size of the state graph."""
+    graph: StateGraph | None = None
+    """The graph, where the hops of its nodes determine the values."""
+
+    def hops(self, step: int) -> tuple[float | None, float | None]:
+        """Hops before and after a step; None where they do not determine the value."""
+        if self.graph is None:
+            return None, None
+        source, target = self.graph.sources[step], self.graph.targets[step]
+        return self.graph.nodes[source].hops, self.graph.nodes[target].hops
 
 
 def build(
@@ -168,10 +177,10 @@ def build(
     """
     survey = survey or survey_of(tree, Switches())
     states = states or states_of(tree.steps, "paper")
-    graph = StateGraph(tree.task.id)
+    actions = [named_action(step) for step in tree.steps]
+    graph = StateGraph(tree.task.id, actions=actions)
     arrived = _walk(graph, tree, survey, states, clusters, pruning)
     for step in tree.steps:
-        graph.actions.append(named_action(step))
         if step.outcome is Outcome.TRUNCATED:
             graph.nodes[graph.targets[step.id]].truncated += 1
     _set_values(graph, gamma, distance)
@@ -218,7 +227,7 @@ def _walk(
             pruned = pruning and target == source
         if not pruned:
             nodes[target].visits += 1
-            edge = (source, target, named_action(step))
+            edge = (source, target, graph.actions[place])
             graph.counts[edge] = graph.counts.get(edge, 0) + 1
         graph.add(source, target, pruned=pruned)
     return arrived

@@ -15,41 +15,15 @@ from typing import Literal
 import msgspec
 
 from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
-from agentcli.credit.group import division, outcome_scale, step_grouping
-from agentcli.credit.once import once
+from agentcli.credit.group import Grouping, division
+from agentcli.credit.leaves import Leaves, outcome_among_leaves
+from agentcli.credit.registry import with_release
 from agentcli.credit.similarity import require_states, state_keys
 from agentcli.credit.survey import AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import StateSwitches, in_range
-from agentcli.credit.terms import (
-    add_group,
-    group_evidence,
-    outcome_among_leaves,
-    row_leaves,
-)
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
 from agentcli.records.types import Credit, Tree
-
-WITHOUT = {
-    "gamma": "a score is of one step, and nothing is discounted",
-    "distance": "it knows no graph",
-    "pruning": "it groups every step by its state",
-}
-PAPER = "RewardFlow App. C.2, eq. "
-EQUATIONS = (
-    *outcome_among_leaves("outcome"),
-    Equation("trajectory", "alpha_traj * outcome", "its part of the advantage"),
-    Equation("score", None, "the process reward model's score of the step"),
-    Equation(
-        "compared",
-        "score - penalty",
-        "how its score compares in its state",
-        PAPER + "7",
-        among="state",
-    ),
-    Equation("action", "alpha_action * compared", "its part of the advantage"),
-    Equation(ADVANTAGE, "action + trajectory", "both parts", PAPER + "9"),
-)
 
 
 class GrpoPrmSettings(StateSwitches, kw_only=True):
@@ -70,37 +44,47 @@ class GrpoPrmSettings(StateSwitches, kw_only=True):
         in_range(self, "alpha_action", "alpha_traj")
 
 
-def assign(tree: Tree, settings: GrpoPrmSettings) -> Credit:
+@with_release
+def assign(
+    tree: Tree, settings: GrpoPrmSettings, leaves_of: type[Leaves] = Leaves
+) -> Credit:
     """Returns one StepCredit per row; raises DataError without states or scores.
 
     parts: action and trajectory (the summands, weights included), score, group (the
     mean that is subtracted from the step's score).
     """
     survey = survey_of(tree, settings)
-    require_states(tree, survey, "grpo-prm")
-    scores = _scores(tree, survey)
-    trajectory_scale = outcome_scale(survey, settings, settings.normalise)
+    require_states(survey, "grpo-prm")
+    scores = _scores(survey)
+    leaves = leaves_of(survey, settings, settings.normalise)
     keys = state_keys(tree, settings)
-    normalise = division(settings.scale)
-    grouping = step_grouping(keys, scores, survey, settings.prefix, normalise)
+    entries = survey.entries(scores, settings.prefix)
+    states = Grouping(keys, entries, division(settings.scale))
 
     def advantage(step: int, reward: float) -> AdvantageParts:
         penalty = survey.penalties[step]
-        scale = grouping.scales[keys[step]]
+        scale = states.scales[keys[step]]
         parts = {
             "action": settings.alpha_action * scale(scores[step] - penalty),
-            "trajectory": settings.alpha_traj * trajectory_scale(reward - penalty),
+            "trajectory": settings.alpha_traj * leaves.scale(reward - penalty),
             "score": scores[step],
             "group": scale.center,
         }
-        return parts["action"] + parts["trajectory"], parts
+        return parts["action"] + parts["trajectory"], parts  # RewardFlow eq. 9
 
-    return survey.credit("grpo-prm", survey.rows(settings.prefix), advantage)
+    def facts(row: int, step: int, reward: float) -> Evidence:
+        evidence = leaves.facts(row, step)
+        words = "scores, less penalties, of the steps that leave the same state"
+        evidence.compare("state", words, states, step)
+        return evidence
+
+    rows = survey.rows(settings.prefix)
+    return survey.credit("grpo-prm", rows, advantage, facts=facts)
 
 
-@once
-def _scores(tree: Tree, survey: Survey) -> list[float]:
+def _scores(survey: Survey) -> list[float]:
     """The score of every step; 0 for a masked step without one."""
+    tree = survey.tree
     scores = []
     for step in tree.steps:
         score = None if step.score is msgspec.UNSET else step.score
@@ -114,15 +98,18 @@ def _scores(tree: Tree, survey: Survey) -> list[float]:
     return scores
 
 
-def evidence(tree: Tree, settings: GrpoPrmSettings, row: int) -> Evidence:
-    """The evidence that EQUATIONS need for one row."""
-    survey = survey_of(tree, settings)
-    evidence = group_evidence(tree, survey, settings, row)
-    step, _ = row_leaves(survey, settings, row)
-    scores = _scores(tree, survey)
-    keys = state_keys(tree, settings)
-    normalise = division(settings.scale)
-    grouping = step_grouping(keys, scores, survey, settings.prefix, normalise)
-    words = "scores, less penalties, of the steps that leave the same state"
-    add_group(evidence, "state", words, grouping, step)
-    return evidence
+PAPER = "RewardFlow App. C.2, eq. "
+EQUATIONS = (
+    *outcome_among_leaves("outcome"),
+    Equation("trajectory", "alpha_traj * outcome", "its part of the advantage"),
+    Equation("score", None, "the process reward model's score of the step"),
+    Equation(
+        "compared",
+        "score - penalty",
+        "how its score compares in its state",
+        PAPER + "7",
+        among="state",
+    ),
+    Equation("action", "alpha_action * compared", "its part of the advantage"),
+    Equation(ADVANTAGE, "action + trajectory", "both parts", PAPER + "9"),
+)

@@ -14,47 +14,15 @@ one row per leaf. The penalty is charged to its own step. It is also part of `re
 the critic's target, so the baseline learns it.
 """
 
-from collections.abc import Iterator
 from typing import Literal
 
 from agentcli.credit.equations import ADVANTAGE, PENALTY, Equation, Evidence
-from agentcli.credit.returns import EstimatedRow, Rewards, estimated_rows, step_rewards
+from agentcli.credit.returns import Rewards, estimated_rows, following, step_rewards
 from agentcli.credit.survey import AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import LARGEST, Switches, in_range, require
-from agentcli.credit.terms import following
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
 from agentcli.records.types import Credit, Tree
-
-WITHOUT = {
-    "normalise": (
-        "its baseline is the critic's value, and whitening a batch is the trainer's "
-        "matter"
-    ),
-    "penalty": "it is charged to its own step after everything else",
-    "over": "there is no group",
-    "form": "there is one form",
-    "similarity": "it groups no states",
-}
-SCHULMAN = "Schulman et al. 2016, eq. "
-EQUATIONS = (
-    Equation("step_reward", None, "reward of the step (credit.rewards)"),
-    Equation("value", None, "the critic's value of the state it leaves"),
-    PENALTY,
-    Equation(
-        "delta",
-        "step_reward + gamma * next_value - value",
-        "one step ahead",
-        SCHULMAN + "11",
-    ),
-    Equation(
-        "estimate",
-        "delta + gamma * gae_lambda * next_advantage",
-        "generalised advantage",
-        SCHULMAN + "16",
-    ),
-    Equation(ADVANTAGE, "estimate - penalty", "the penalty is charged to its own step"),
-)
 
 
 class PpoSettings(Switches, kw_only=True):
@@ -102,13 +70,12 @@ def assign(tree: Tree, settings: PpoSettings) -> Credit:
     parts: value (V(s_t)), return (A_t + V(s_t), the critic's target), penalty.
     """
     survey = survey_of(tree, settings)
+    rewards = step_rewards(survey, settings.rewards)
+    values = _values(survey)
+    decays = settings.gamma, settings.gae_lambda
+    rows = list(estimated_rows(survey, settings.prefix, rewards, values, *decays))
 
-    def advantage(
-        step: int,
-        _: float,
-        value: float,
-        estimate: float,
-    ) -> AdvantageParts:
+    def advantage(step: int, _: float, value: float, estimate: float) -> AdvantageParts:
         penalty = survey.penalties[step]
         # Adding 0.0 turns -0.0 into 0.0.
         advantage = estimate - penalty + 0.0
@@ -119,27 +86,22 @@ def assign(tree: Tree, settings: PpoSettings) -> Credit:
         }
         return advantage, parts
 
-    return survey.credit("ppo", _estimated(tree, survey, settings), advantage)
+    def facts(row: int, step: int, *_: float) -> Evidence:
+        value, estimate, what = following(survey, settings.prefix, rows, row)
+        evidence = Evidence()
+        evidence.add("step_reward", rewards[step])
+        words = f"the critic's value of the state after it: {what}"
+        evidence.add("next_value", value, words)
+        words = f"advantage of what follows, without penalties: {what}"
+        evidence.add("next_advantage", estimate, words)
+        return evidence
+
+    return survey.credit("ppo", rows, advantage, facts=facts)
 
 
-def _estimated(
-    tree: Tree,
-    survey: Survey,
-    settings: PpoSettings,
-) -> Iterator[EstimatedRow]:
-    """The rows with V and A before the penalty."""
-    return estimated_rows(
-        survey,
-        settings.prefix,
-        step_rewards(tree, survey, settings.rewards),
-        _values(tree, survey),
-        settings.gamma,
-        settings.gae_lambda,
-    )
-
-
-def _values(tree: Tree, survey: Survey) -> list[float]:
+def _values(survey: Survey) -> list[float]:
     """V of every step; 0 for a masked step without one."""
+    tree = survey.tree
     values = []
     for step in tree.steps:
         if step.value is None and survey.masked[step.id] is None:
@@ -157,20 +119,22 @@ def _values(tree: Tree, survey: Survey) -> list[float]:
     return values
 
 
-def evidence(
-    tree: Tree,
-    settings: PpoSettings,
-    row: int,
-) -> Evidence:
-    """The evidence that EQUATIONS need for one row."""
-    survey = survey_of(tree, settings)
-    rows = list(_estimated(tree, survey, settings))
-    step = rows[row][0]
-    value, advantage, words = following(tree, survey, settings.prefix, rows, row)
-    evidence = Evidence()
-    evidence.add("step_reward", step_rewards(tree, survey, settings.rewards)[step])
-    words_of_value = f"the critic's value of the state after it: {words}"
-    evidence.add("next_value", value, words_of_value)
-    words_of_advantage = f"advantage of what follows, without penalties: {words}"
-    evidence.add("next_advantage", advantage, words_of_advantage)
-    return evidence
+SCHULMAN = "Schulman et al. 2016, eq. "
+EQUATIONS = (
+    Equation("step_reward", None, "reward of the step (credit.rewards)"),
+    Equation("value", None, "the critic's value of the state it leaves"),
+    PENALTY,
+    Equation(
+        "delta",
+        "step_reward + gamma * next_value - value",
+        "one step ahead",
+        SCHULMAN + "11",
+    ),
+    Equation(
+        "estimate",
+        "delta + gamma * gae_lambda * next_advantage",
+        "generalised advantage",
+        SCHULMAN + "16",
+    ),
+    Equation(ADVANTAGE, "estimate - penalty", "the penalty is charged to its own step"),
+)

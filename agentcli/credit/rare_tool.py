@@ -27,20 +27,6 @@ from agentcli.records.types import Credit, Step, Tree, Validity
 UNREADABLE = "no call could be read in the response, so no judge was asked"
 UNSOUND = "the judge found the step unreasonable"
 WRONG = "no success came of it"
-WITHOUT = {"form": "which sign process_ok has is credit.process_sign"}
-EQUATIONS = (
-    Equation("best", None, "the judge's highest score, over score_scale"),
-    Equation("chosen", None, "its score of the action that was run, likewise"),
-    Equation("process_ok", None, "1 where the judge found the step reasonable"),
-    Equation(
-        "exploration", "rho * (best - chosen)", "how much was given up", "Rare-tool 3.3"
-    ),
-    Equation("soundness", "sign * (1 - rho) * process_ok", "whether it made sense"),
-    Equation(
-        "return_", "exploration + soundness", "reward of the step", "Rare-tool 3.3"
-    ),
-    Equation(ADVANTAGE, "return_", "the reward; a critic's value is taken in training"),
-)
 
 
 class RareToolSettings(Section, kw_only=True):
@@ -116,3 +102,18 @@ def _note(tree: Tree, step: Step, name: str) -> float:
         f"{'is no number' if name in step.notes else 'there is none'}; sample the trees "
         "with: agentcli rollout --method rare-tool"
     )
+
+
+EQUATIONS = (
+    Equation("best", None, "the judge's highest score, over score_scale"),
+    Equation("chosen", None, "its score of the action that was run, likewise"),
+    Equation("process_ok", None, "1 where the judge found the step reasonable"),
+    Equation(
+        "exploration", "rho * (best - chosen)", "how much was given up", "Rare-tool 3.3"
+    ),
+    Equation("soundness", "sign * (1 - rho) * process_ok", "whether it made sense"),
+    Equation(
+        "return_", "exploration + soundness", "reward of the step", "Rare-tool 3.3"
+    ),
+    Equation(ADVANTAGE, "return_", "the reward; a critic's value is taken in training"),
+)

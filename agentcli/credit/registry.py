@@ -3,19 +3,18 @@
 A method is a module with `assign(tree, settings) -> Credit`. The annotation of
 `settings` is the class of the method's settings, which has exactly the switches that
 can matter for the method. METHODS holds the facts that are known without an import. A
-module may define three more names:
-
-WITHOUT    why the method lacks a switch that other methods have
-EQUATIONS  how a row's advantage is computed from its parts (equations.py)
-evidence   (tree, settings, row) -> Evidence: further numbers for the equations
+module may also define EQUATIONS: how a row's advantage is computed from its parts
+(equations.py).
 
 An installed package adds such modules under the entry-point group `agentcli.credit`.
 A method that is not packaged is named by the location of its function:
-"folder/file.py:function" or "package.module:function". The three other names are then
-looked up in the function's module.
+"folder/file.py:function" or "package.module:function". EQUATIONS is then looked up in
+the function's module.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -27,7 +26,8 @@ from agentcli.records.types import Credit, Tree
 from agentcli.registry import Registry, nearest
 
 if TYPE_CHECKING:
-    from agentcli.credit.equations import Equation, Evidence
+    from agentcli.credit.equations import Equation
+    from agentcli.credit.survey import Explained
 
 
 class Method(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,11 +71,37 @@ REGISTRY = Registry(
 Assign = Callable[[Tree, Any], Credit]
 
 
+def with_release(assign: Callable[..., Credit]) -> Callable[..., Credit]:
+    """Adds `form: release` to the function of a method.
+
+    The release's parts (release/__init__.py) then take the place of the paper's. They
+    are loaded by name, so that a method's file knows nothing of the authors' code.
+    """
+    name = assign.__module__.rpartition(".")[2]
+
+    @wraps(assign)
+    def of_form(tree: Tree, settings: Any) -> Credit:
+        if settings.form == "paper":
+            return assign(tree, settings)
+        release = import_module("agentcli.credit.release")
+        return assign(tree, settings, **release.PARTS[name])
+
+    return of_form
+
+
 class Explainer(NamedTuple):
     """What is needed to explain a method's advantages."""
 
     equations: "Sequence[Equation]"
-    evidence: "Callable[[Tree, Any, int], Evidence] | None"
+    assign: Assign
+
+    def explained(self, tree: Tree, settings: Any, rows: Iterable[int]) -> "Explained":
+        """The evidence of some rows; the method is run once for all of them."""
+        from agentcli.credit.survey import explaining
+
+        with explaining(rows) as explained:
+            self.assign(tree, settings)
+        return explained
 
 
 def method_names() -> list[str]:
@@ -95,30 +121,21 @@ def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
         raise UsageError(
             f"credit.method: names no method; there are {', '.join(method_names())}"
         )
-    assign, names = REGISTRY.function(name, "assign")
-    reasons = names.get("WITHOUT", {})
-    return name, assign, settings_of(name, assign, switches, reasons)
+    assign, _ = REGISTRY.function(name, "assign")
+    return name, assign, settings_of(name, assign, switches)
 
 
-def settings_of(
-    name: str,
-    assign: Assign,
-    switches: dict[str, Any],
-    reasons: Mapping[str, str] | None = None,
-) -> msgspec.Struct:
+def settings_of(name: str, assign: Assign, switches: dict[str, Any]) -> msgspec.Struct:
     """The complete settings of the method `name`, with these values for its switches.
 
-    `reasons` says why the method lacks a switch that others have. Raises UsageError for
-    an unknown switch, with the nearest name, and for a bad value.
+    Raises UsageError for an unknown switch, with the nearest name, and for a bad value.
     """
-    reasons = reasons or {}
     settings_class: type[msgspec.Struct] = REGISTRY.settings_class(assign)
     fields = [field.name for field in msgspec.structs.fields(settings_class)]
     for switch in switches:
         if switch not in fields:
-            because = f": {reasons[switch]}" if switch in reasons else ""
             raise UsageError(
-                f"credit.{switch}: {name} has no such switch{because}; "
+                f"credit.{switch}: {name} has no such switch; "
                 f"{nearest(switch, fields, 'it has')}"
             )
     return converted(switches, settings_class, "credit")
@@ -164,7 +181,7 @@ def explainer(name: str) -> Explainer | None:
 
     Raises UsageError for an unknown method.
     """
-    names = REGISTRY.function(name, "assign")[1]
+    assign, names = REGISTRY.function(name, "assign")
     if "EQUATIONS" not in names:
         return None
-    return Explainer(names["EQUATIONS"], names.get("evidence"))
+    return Explainer(names["EQUATIONS"], assign)

@@ -9,29 +9,24 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from agentcli.credit.once import once
+from agentcli.credit.equations import listed
 from agentcli.credit.survey import Survey
-from agentcli.records.types import Tree
 
 Rewards = Literal["outcome", "environment"]
 EstimatedRow = tuple[int, float, float, float]
 """Step id, outcome reward, V and A; the return is V + A."""
 
 
-@once
-def step_rewards(
-    tree: Tree,
-    survey: Survey,
-    rewards: Rewards,
-) -> list[float]:
+def step_rewards(survey: Survey, rewards: Rewards) -> list[float]:
     """The reward of every step.
 
     outcome: the outcome reward (Switches.outcome) on a leaf, 0 on other steps.
     environment: the world's own reward (Step.reward).
     """
+    steps = survey.tree.steps
     if rewards == "environment":
-        return [step.reward for step in tree.steps]
-    step_rewards = [0.0] * len(tree.steps)
+        return [step.reward for step in steps]
+    step_rewards = [0.0] * len(steps)
     for end in survey.ends:
         step_rewards[end] = survey.rewards[end]
     return step_rewards
@@ -125,3 +120,33 @@ def estimated_rows(
         )
         outcomes = [survey.rewards[end]] * len(steps)
         yield from zip(steps, outcomes, value, advantage, strict=True)
+
+
+def following(
+    survey: Survey,
+    prefix: str | None,
+    estimated: Sequence[EstimatedRow],
+    row: int,
+) -> tuple[float, float, str]:
+    """Mean value and advantage of what follows a row of `estimated_rows`.
+
+    The mean is weighted by leaves. The last element says in words what follows.
+    """
+    step = estimated[row][0]
+    if survey.tree.steps[step].outcome is not None:
+        return 0.0, 0.0, "nothing follows"
+    if prefix != "merge":
+        next_step, _, value, advantage = estimated[row + 1]
+        return value, advantage, f"step {next_step} follows"
+    children = survey.children()[step]
+    leaves = sum(survey.live[child] for child in children)
+    value = 0.0
+    advantage = 0.0
+    for child in children:
+        _, _, child_value, child_advantage = estimated[child]
+        value += survey.live[child] * child_value
+        advantage += survey.live[child] * child_advantage
+    words = f"step {children[0]} follows"
+    if len(children) > 1:
+        words = f"mean by leaves over the steps {listed(children)}"
+    return value / leaves, advantage / leaves, words

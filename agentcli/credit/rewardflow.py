@@ -9,79 +9,26 @@ RewardFlow sections 3-4:
    transition in T (eq. 5-7). The only step from a state gets 0, and so does a pruned
    step, which is in no group: it has A_traj alone, its penalty included.
 4. A = alpha_action A_action + alpha_traj A_traj (eq. 9), where A_traj is grpo's (eq. 8;
-   group.outcome_scale).
+   leaves.Leaves).
 
 Without a success every R is 0 and A_action is 0. Under `group: all` pruned steps are
 members too, with gain 0 less their penalty. The release's algorithm differs in several
 details: see release/rewardflow.py.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Literal
-
-import msgspec
 
 from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
 from agentcli.credit.graph import SUCCESS, Moves, StateGraph, build
-from agentcli.credit.group import Grouping, division, outcome_scale, step_grouping
-from agentcli.credit.once import once
-from agentcli.credit.release.rewardflow import release_moves
+from agentcli.credit.group import Grouping, division
+from agentcli.credit.leaves import Leaves, outcome_among_leaves
+from agentcli.credit.registry import with_release
 from agentcli.credit.similarity import representatives, require_states
 from agentcli.credit.states import states_of
 from agentcli.credit.survey import AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import StateSwitches, in_range, require
-from agentcli.credit.terms import (
-    add_group,
-    group_evidence,
-    outcome_among_leaves,
-    row_leaves,
-)
 from agentcli.records.types import Credit, Tree
-
-WITHOUT = {
-    "rewards": "its rewards are differences of state values",
-    "w": "its weights are alpha_action and alpha_traj",
-}
-EQUATIONS = (
-    *outcome_among_leaves("compared"),
-    Equation("hops", None, "from the state it leaves to a success (credit.distance)"),
-    Equation(
-        "value",
-        "gamma ** hops",
-        "value of the state it leaves",
-        "RewardFlow eq. 3",
-    ),
-    Equation(
-        "next_hops", None, "from the state it leads to to a success (credit.distance)"
-    ),
-    Equation(
-        "next_value",
-        "gamma ** next_hops",
-        "value of the state it leads to",
-        "RewardFlow eq. 3",
-    ),
-    Equation(
-        "gain",
-        "discount * next_value - value",
-        "what the step gains",
-        "RewardFlow eq. 4",
-    ),
-    Equation(
-        "closer",
-        "gain - penalty - no_op_penalty * idle",
-        "how the gain, less penalties, compares in its state",
-        "RewardFlow eq. 5-7",
-        among="state",
-    ),
-    Equation("action", "alpha_action * closer", "its part of the advantage"),
-    Equation("trajectory", "alpha_traj * compared", "its part of the advantage"),
-    Equation(
-        ADVANTAGE,
-        "action + trajectory",
-        "both parts",
-        "RewardFlow eq. 9",
-    ),
-)
 
 
 class RewardFlowSettings(StateSwitches, kw_only=True):
@@ -131,7 +78,10 @@ class RewardFlowSettings(StateSwitches, kw_only=True):
         self.group = self.group or ("all" if release else "eq5")
         in_range(self, "gamma", positive=True, most=1)
         in_range(self, "alpha_action", "alpha_traj", "no_op_penalty")
-        self._require_loop_steps(release)
+        steps = self.loop_steps
+        require(steps is None or steps > 0, "loop_steps", steps, "at least 1")
+        paper = "unset where form is paper"
+        require(steps is None or release, "loop_steps", steps, paper)
         clustered = self.similarity != "exact"
         unpooled = "unset where similarity is exact: states are not pooled"
         require(clustered or self.pool is None, "pool", self.pool, unpooled)
@@ -154,53 +104,8 @@ class RewardFlowSettings(StateSwitches, kw_only=True):
             wanted = f"{usual!r} where form is release"
             require(not release or value == usual, name, value, wanted)
 
-    def _require_loop_steps(self, release: bool) -> None:
-        """Requires at least 1, and the release form, where loop_steps is set."""
-        steps = self.loop_steps
-        if steps is not None:
-            require(steps > 0, "loop_steps", steps, "at least 1")
-            require(release, "loop_steps", steps, "unset where form is paper")
 
-
-def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
-    """Returns one StepCredit per row; raises DataError for a tree without state keys.
-
-    parts: action and trajectory (the summands, weights included), value and next_value
-    (R(s) and R(s'), in the release form times success_reward), gain (r before
-    penalties).
-    """
-    survey = survey_of(tree, settings)
-    require_states(tree, survey, "rewardflow")
-    moves = _moves(tree, survey, settings)
-    gains = _gains(moves, settings)
-    grouping = _grouping(gains, moves, survey, settings)
-    trajectory_scale = outcome_scale(survey, settings, settings.normalise)
-
-    def advantage(step: int, reward: float) -> AdvantageParts:
-        action = 0.0
-        if grouping is not None:
-            action = settings.alpha_action * grouping.compared(step)
-        outcome = reward - survey.penalties[step]
-        trajectory = settings.alpha_traj * trajectory_scale(outcome)
-        parts = {
-            "action": action,
-            "trajectory": trajectory,
-            "gain": gains[step],
-            "value": moves.values[step],
-            "next_value": moves.next_values[step],
-        }
-        return action + trajectory, parts  # RewardFlow eq. 9
-
-    rows = survey.rows(settings.prefix)
-    return survey.credit("rewardflow", rows, advantage, moves.size)
-
-
-@once
-def state_graph(
-    tree: Tree,
-    survey: Survey,
-    settings: RewardFlowSettings,
-) -> StateGraph:
+def state_graph(tree: Tree, survey: Survey, settings: RewardFlowSettings) -> StateGraph:
     """The graph that the paper's form takes its values from."""
     states = states_of(tree.steps, settings.state)
     return build(
@@ -215,25 +120,8 @@ def state_graph(
     )
 
 
-def graph_of(tree: Tree, settings: msgspec.Struct) -> StateGraph:
-    """The state graph for rewardflow's settings; for other settings, with its defaults.
-
-    The release form builds no such graph and gets the default one too.
-    """
-    if not isinstance(settings, RewardFlowSettings) or settings.form != "paper":
-        settings = RewardFlowSettings()
-    return state_graph(tree, survey_of(tree, settings), settings)
-
-
-@once
-def _moves(
-    tree: Tree,
-    survey: Survey,
-    settings: RewardFlowSettings,
-) -> Moves:
-    """The values before and after every step."""
-    if settings.form == "release":
-        return release_moves(tree, survey, settings)
+def graph_moves(tree: Tree, survey: Survey, settings: RewardFlowSettings) -> Moves:
+    """The values before and after every step, from the state graph."""
     graph = state_graph(tree, survey, settings)
     # One more value, at -1, for steps that lead only to errored leaves.
     values = [*(node.value for node in graph.nodes), 0.0]
@@ -244,112 +132,79 @@ def _moves(
         pruned=graph.pruned,
         informed=any(node.kind == SUCCESS for node in graph.nodes),
         size=graph.size,
+        # A mean over the members of a cluster is not determined by hops.
+        graph=None if settings.pool == "mean" else graph,
     )
 
 
-@once
-def _gains(moves: Moves, settings: RewardFlowSettings) -> list[float]:
-    """The gain r of every step (RewardFlow eq. 4)."""
-    discount = _discount(settings)
-    states = zip(moves.values, moves.next_values, strict=True)
-    return [discount * after - before for before, after in states]
-
-
-@once
-def _grouping(
-    gains: list[float],
-    moves: Moves,
-    survey: Survey,
-    settings: RewardFlowSettings,
-) -> Grouping | None:
-    """Group(s): the steps by state, scored by r less their penalties (RewardFlow eq. 5).
-
-    None without a success: all states then have the same value.
-    """
-    if not moves.informed:
-        return None
-    scores = []
-    for step, gain in enumerate(gains):
-        scores.append(gain - settings.no_op_penalty * _idle(moves, survey, step))
-    groups = _groups(moves, settings)
-    normalise = division(settings.scale)
-    return step_grouping(groups, scores, survey, settings.prefix, normalise)
-
-
-def _groups(moves: Moves, settings: RewardFlowSettings) -> Sequence[Hashable]:
-    """The group of every step, by step id: its state, unless it is in no Group(s).
-
-    Such a step is a group of its own, where its score compares as 0.
-    """
-    if settings.group == "all":
-        return moves.states
-    groups: list[Hashable] = list(moves.states)
-    for step, pruned in enumerate(moves.pruned):
-        if pruned:
-            groups[step] = ("pruned", step)
-    return groups
-
-
-def _idle(moves: Moves, survey: Survey, step: int) -> bool:
-    """Whether the step was valid but pruned."""
-    return moves.pruned[step] and not survey.invalid[step]
-
-
-def _discount(settings: RewardFlowSettings) -> float:
-    return settings.gamma if settings.gain == "discounted" else 1.0
-
-
-def evidence(
+@with_release
+def assign(
     tree: Tree,
     settings: RewardFlowSettings,
-    row: int,
-) -> Evidence:
-    """The evidence that EQUATIONS need for one row."""
+    leaves_of: type[Leaves] = Leaves,
+    moves_by: Callable[[Tree, Survey, RewardFlowSettings], Moves] = graph_moves,
+) -> Credit:
+    """Returns one StepCredit per row; raises DataError for a tree without state keys.
+
+    parts: action and trajectory (the summands, weights included), value and next_value
+    (R(s) and R(s'), in the release times success_reward), gain (r before penalties).
+    """
     survey = survey_of(tree, settings)
-    evidence = group_evidence(tree, survey, settings, row)
-    step, _ = row_leaves(survey, settings, row)
-    moves = _moves(tree, survey, settings)
-    _add_values(evidence, tree, survey, moves, settings, step)
-    words = "1: gain is difference"
-    if settings.gain == "discounted":
-        words = "gamma: gain is discounted"
-    evidence.add("discount", _discount(settings), words)
-    words = "1 for a valid step that changed nothing"
-    if moves.pruned[step]:
-        words += "; the step stays where it is (it is pruned)"
-    evidence.add("idle", _idle(moves, survey, step), words)
-    grouping = _grouping(_gains(moves, settings), moves, survey, settings)
-    if grouping is None:
-        words = "nobody succeeded: no state is worth more than another"
-        evidence.add("closer", 0.0, words)
-    else:
-        words = "gains, less penalties, of the steps that leave the same state"
-        if settings.group == "eq5":
-            words += " by a transition in T"
-            if moves.pruned[step]:
-                words = "a pruned step is no transition in T: it is in no group"
-        add_group(evidence, "state", words, grouping, step)
-    return evidence
+    require_states(survey, "rewardflow")
+    leaves = leaves_of(survey, settings, settings.normalise)
+    moves = moves_by(tree, survey, settings)
+    discount = settings.gamma if settings.gain == "discounted" else 1.0
+    gains = []
+    idle = []
+    scores = []
+    groups: list[Hashable] = []
+    for step, value in enumerate(moves.values):
+        pruned = moves.pruned[step]
+        gains.append(discount * moves.next_values[step] - value)  # RewardFlow eq. 4
+        idle.append(pruned and not survey.invalid[step])
+        scores.append(gains[step] - settings.no_op_penalty * idle[step])
+        # A pruned step is in no Group(s) of eq. 5. Alone in a group it compares as 0.
+        is_out = pruned and settings.group == "eq5"
+        groups.append(("pruned", step) if is_out else moves.states[step])
+    members = survey.entries(scores, settings.prefix)
+    states = Grouping(groups, members, division(settings.scale))
+
+    def advantage(step: int, reward: float) -> AdvantageParts:
+        action = 0.0
+        # Without a success all states have the same value.
+        if moves.informed:
+            action = settings.alpha_action * states.compared(step)  # eq. 6-7
+        compared = leaves.scale(reward - survey.penalties[step])  # RewardFlow eq. 8
+        parts = {
+            "action": action,
+            "trajectory": settings.alpha_traj * compared,
+            "gain": gains[step],
+            "value": moves.values[step],
+            "next_value": moves.next_values[step],
+        }
+        return action + parts["trajectory"], parts  # RewardFlow eq. 9
+
+    def facts(row: int, step: int, reward: float) -> Evidence:
+        evidence = leaves.facts(row, step)
+        evidence.add("discount", discount, DISCOUNTS[settings.gain])
+        _add_move(evidence, moves, step, idle[step])
+        if moves.informed:
+            left_out = moves.pruned[step] and settings.group == "eq5"
+            words = PRUNED if left_out else GROUPS[settings.group or "eq5"]
+            evidence.compare("state", words, states, step)
+        else:
+            evidence.add("closer", 0.0, UNINFORMED)
+        return evidence
+
+    rows = survey.rows(settings.prefix)
+    return survey.credit("rewardflow", rows, advantage, moves.size, facts)
 
 
-def _add_values(
-    evidence: Evidence,
-    tree: Tree,
-    survey: Survey,
-    moves: Moves,
-    settings: RewardFlowSettings,
-    step: int,
-) -> None:
+def _add_move(evidence: Evidence, moves: Moves, step: int, idle: bool) -> None:
     """Adds the values of both states, or their hops where these determine them."""
-    hops = next_hops = None
-    if settings.form == "paper" and settings.pool != "mean":
-        graph = state_graph(tree, survey, settings)
-        hops = graph.nodes[graph.sources[step]].hops
-        next_hops = graph.nodes[graph.targets[step]].hops
-    for name, far, value, verb in (
-        ("", hops, moves.values[step], "leaves"),
-        ("next_", next_hops, moves.next_values[step], "leads to"),
-    ):
+    pair = (("", "leaves"), ("next_", "leads to"))
+    values = moves.values[step], moves.next_values[step]
+    for (name, verb), far, value in zip(pair, moves.hops(step), values, strict=True):
         if far is not None:
             evidence.add(f"{name}hops", far)
             continue
@@ -357,3 +212,49 @@ def _add_values(
         if value == 0:
             words += ": no success can be reached from there"
         evidence.add(f"{name}value", value, words)
+    words = "1 for a valid step that changed nothing"
+    if moves.pruned[step]:
+        words += "; the step stays where it is (it is pruned)"
+    evidence.add("idle", idle, words)
+
+
+DISCOUNTS = {
+    "difference": "1: gain is difference",
+    "discounted": "gamma: gain is discounted",
+}
+UNINFORMED = "nobody succeeded: no state is worth more than another"
+PRUNED = "a pruned step is no transition in T: it is in no group"
+MEMBERS = "gains, less penalties, of the steps that leave the same state"
+GROUPS = {"all": MEMBERS, "eq5": f"{MEMBERS} by a transition in T"}
+EQUATIONS = (
+    *outcome_among_leaves("compared"),
+    Equation("hops", None, "from the state it leaves to a success (credit.distance)"),
+    Equation(
+        "value", "gamma ** hops", "value of the state it leaves", "RewardFlow eq. 3"
+    ),
+    Equation(
+        "next_hops", None, "from the state it leads to to a success (credit.distance)"
+    ),
+    Equation(
+        "next_value",
+        "gamma ** next_hops",
+        "value of the state it leads to",
+        "RewardFlow eq. 3",
+    ),
+    Equation(
+        "gain",
+        "discount * next_value - value",
+        "what the step gains",
+        "RewardFlow eq. 4",
+    ),
+    Equation(
+        "closer",
+        "gain - penalty - no_op_penalty * idle",
+        "how the gain, less penalties, compares in its state",
+        "RewardFlow eq. 5-7",
+        among="state",
+    ),
+    Equation("action", "alpha_action * closer", "its part of the advantage"),
+    Equation("trajectory", "alpha_traj * compared", "its part of the advantage"),
+    Equation(ADVANTAGE, "action + trajectory", "both parts", "RewardFlow eq. 9"),
+)

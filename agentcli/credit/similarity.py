@@ -22,7 +22,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentcli.credit.once import once
 from agentcli.credit.states import states_of
 from agentcli.credit.survey import Survey
 from agentcli.credit.switches import StateSwitches, parse_similarity
@@ -38,12 +37,9 @@ TOLERANCE = 1e-6
 """Rounding error of a cosine in float32; that of equal keys is 1 up to this."""
 
 
-def require_states(
-    tree: Tree,
-    survey: Survey,
-    method: str,
-) -> None:
+def require_states(survey: Survey, method: str) -> None:
     """Raises DataError for a tree without state keys."""
+    tree = survey.tree
     for step in tree.steps:
         if not step.state and survey.live[step.id]:
             raise DataError(
@@ -53,20 +49,26 @@ def require_states(
             )
 
 
-@once
 def state_keys(tree: Tree, switches: StateSwitches) -> list[str]:
     """The state that each step is taken from, as its cluster's representative."""
     keys = states_of(tree.steps, switches.state).before
     clusters = representatives(keys, switches)
+    if clusters is None:
+        return keys
     return [clusters[key] for key in keys]
 
 
-def representatives(keys: Iterable[str], switches: StateSwitches) -> dict[str, str]:
-    """Maps each key to the first member of its cluster, as set by `switches`."""
-    distinct = list(dict.fromkeys(keys))
+def representatives(
+    keys: Iterable[str], switches: StateSwitches
+) -> dict[str, str] | None:
+    """Maps each key to the first member of its cluster, as set by `switches`.
+
+    None where only equal keys are the same.
+    """
     kind, threshold = parse_similarity(switches.similarity)
     if threshold is None:
-        return {key: key for key in distinct}
+        return None
+    distinct = list(dict.fromkeys(keys))
     if kind == "difflib":
         return difflib_clusters(distinct, threshold)
     return embedding_clusters(distinct, threshold, str(switches.embedding_model))

@@ -7,16 +7,11 @@ release` is the authors' batch, with one row per leaf and step, so prefixes are
 repeated; with `prefix: merge` as well, it is their env_unique.
 """
 
-from agentcli.credit.grpo import evidence, group_credit
+from agentcli.credit.grpo import group_credit
+from agentcli.credit.leaves import Leaves, outcome_among_leaves
+from agentcli.credit.registry import with_release
 from agentcli.credit.switches import GroupSwitches
-from agentcli.credit.terms import outcome_among_leaves
 from agentcli.records.types import Credit, Tree
-
-__all__ = ["EQUATIONS", "SparkSettings", "assign", "evidence"]
-
-EQUATIONS = outcome_among_leaves(
-    source="SPARK section 2.2, stage 4 (grpo: RewardFlow eq. 8)"
-)
 
 
 class SparkSettings(GroupSwitches, kw_only=True):
@@ -25,6 +20,14 @@ class SparkSettings(GroupSwitches, kw_only=True):
     success_reward: float = 10.0
 
 
-def assign(tree: Tree, settings: SparkSettings) -> Credit:
+@with_release
+def assign(
+    tree: Tree, settings: SparkSettings, leaves_of: type[Leaves] = Leaves
+) -> Credit:
     """Returns one StepCredit per row, with the same parts as grpo."""
-    return group_credit(tree, settings, "spark")
+    return group_credit("spark", tree, settings, settings.normalise, leaves_of)
+
+
+EQUATIONS = outcome_among_leaves(
+    source="SPARK section 2.2, stage 4 (grpo: RewardFlow eq. 8)"
+)

@@ -9,10 +9,10 @@ observation  the text as the agent read it (RewardFlow Table 5, "w/o state norma
 A step has two states: the one before it and the one after it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Literal, NamedTuple
 
-from agentcli.credit.once import once
 from agentcli.records.trees import acts_by_copy
 from agentcli.records.types import Move, Step, Tree
 
@@ -26,12 +26,9 @@ class States(NamedTuple):
     after: list[str]
 
     @property
-    def texts(self) -> list[str]:
+    def texts(self) -> Iterator[str]:
         """All states, step by step: before, after, before, ..."""
-        texts = []
-        for before, after in zip(self.before, self.after, strict=True):
-            texts += [before, after]
-        return texts
+        return chain.from_iterable(zip(self.before, self.after, strict=True))
 
 
 def states_of(acts: Sequence[Step | Move], form: StateForm) -> States:
@@ -52,7 +49,6 @@ def states_of(acts: Sequence[Step | Move], form: StateForm) -> States:
     return States(before, after)
 
 
-@once
 def standing_states(tree: Tree, form: StateForm) -> list[dict[int, str]]:
     """The state in which each copy acts, by step id and copy.
 
@@ -74,7 +70,9 @@ def standing_states(tree: Tree, form: StateForm) -> list[dict[int, str]]:
                 continue
             state = unmoved.pop(copy, None)
             if state is None:
-                state = states_of([act], form).before[0]
+                state = act.observation if form == "observation" else act.state
+                if form == "paper" and act.canonical is not None:
+                    state = act.canonical
             standing[copy] = state
             if act.state == act.next_state:
                 unmoved[copy] = state

@@ -8,11 +8,14 @@ them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from agentcli.credit.once import once
+from agentcli.credit.equations import Evidence
+from agentcli.credit.group import Entry
 from agentcli.credit.switches import LARGEST, PenaltySwitches, Switches
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
@@ -31,6 +34,10 @@ ROOT = -1
 ERRORED = "errored"
 """Marks a step that has no advantage because all leaves below it errored."""
 
+Explained = dict[int, Evidence]
+"""The evidence of rows, by row number."""
+_explained: ContextVar[Explained | None] = ContextVar("explained", default=None)
+
 AdvantageParts = tuple[float, dict[str, float]]
 """The advantage of a row, and the parts that it was computed from."""
 
@@ -39,8 +46,7 @@ AdvantageParts = tuple[float, dict[str, float]]
 class Survey:
     """A tree as numbers; `live`, `won` and `rewards` also have the root, at the end."""
 
-    task: str
-    """The task's id."""
+    tree: Tree
     parents: list[int]
     """ROOT for a first step."""
     ends: list[int]
@@ -70,15 +76,16 @@ class Survey:
     """
     charges: list[float] | None = None
     """The step's penalty outside the normalisation (`penalty: outside`)."""
+    _children: list[list[int]] | None = None
 
-    @once
     def children(self) -> list[list[int]]:
         """The children with a live leaf, by step; the root's are the last element."""
-        children: list[list[int]] = [[] for _ in self.live]
-        for step, parent in enumerate(self.parents):
-            if self.live[step]:
-                children[parent].append(step)
-        return children
+        if self._children is None:
+            self._children = [[] for _ in self.live]
+            for step, parent in enumerate(self.parents):
+                if self.live[step]:
+                    self._children[parent].append(step)
+        return self._children
 
     def path(self, end: int) -> list[int]:
         """Ids from the first step to `end`."""
@@ -136,22 +143,40 @@ class Survey:
                 lost.update(steps)
             yield end, steps
 
+    def entries(self, scores: Sequence[float], prefix: str | None) -> list[Entry]:
+        """Every step's score less its penalty, as a member of a group.
+
+        A merged step counts once in its group, a duplicated one once per leaf.
+        """
+        entries = []
+        for step, score in enumerate(scores):
+            weight = float(self.live[step]) if prefix == "duplicate" else 1.0
+            if self.masked[step] is not None or not self.asked[step]:
+                weight = 0.0
+            entries.append((step, score - self.penalties[step], weight))
+        return entries
+
     def credit(
         self,
         method: str,
         rows: Iterable[tuple[Any, ...]],
         advantage_of: Callable[..., AdvantageParts],
         graph: GraphSize | None = None,
+        facts: Callable[..., Evidence] | None = None,
     ) -> Credit:
         """The credit of a tree, row by row; a masked step gets none.
 
         `advantage_of` takes the fields of one row, the step id first. Penalties that
         are charged outside are subtracted here and stored as the part `charge`.
+        `facts` takes the number of the row and its fields, and gives what the method's
+        EQUATIONS need besides parts and settings. It is called only for rows that are
+        explained (`explaining`).
         """
         masked = self.masked
         charges = self.charges
+        explained = _explained.get() or {}
         credits = []
-        for row in rows:
+        for number, row in enumerate(rows):
             step = row[0]
             reason = masked[step]
             if reason is not None:
@@ -159,20 +184,32 @@ class Survey:
                 credits.append(unassigned)
                 continue
             advantage, parts = advantage_of(*row)
+            if number in explained and facts is not None:
+                explained[number] = facts(number, *row)
             if charges is not None:
                 charge = charges[step]
                 advantage -= charge
                 parts["charge"] = charge
             credits.append(StepCredit(step=step, advantage=advantage, parts=parts))
         return Credit(
-            task=self.task,
+            task=self.tree.task.id,
             method=method,
             steps=credits,
             graph=graph,
         )
 
 
-@once
+@contextmanager
+def explaining(rows: Iterable[int]) -> Iterator[Explained]:
+    """Collects the evidence of these rows from a method that is run in the block."""
+    explained = {row: Evidence() for row in rows}
+    token = _explained.set(explained)
+    try:
+        yield explained
+    finally:
+        _explained.reset(token)
+
+
 def survey_of(tree: Tree, switches: Switches) -> Survey:
     """Computes the survey of a tree, with which every method starts.
 
@@ -207,7 +244,7 @@ def survey_of(tree: Tree, switches: Switches) -> Survey:
         _refuse_unbounded(tree, ends, live, rewards)
     penalties = [switches.invalid_penalty * wrong for wrong in invalid]
     survey = Survey(
-        task=tree.task.id,
+        tree=tree,
         parents=parents,
         ends=ends,
         live=live,

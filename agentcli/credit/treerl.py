@@ -6,26 +6,94 @@ TreeRL values a state by the leaves below it:
     A(s) = |L(s)|^-1/2 * ((V(s) - V(root)) + (V(s) - V(parent)))
 
 The penalty p of an invalid step lowers its own score to V(s) - p. The baselines include
-the penalties as well: V(root) becomes the group's mean in group.outcome_scale, and
+the penalties as well: V(root) becomes the group's mean in leaves.Leaves, and
 V(parent) the mean of the siblings' scores, weighted by |L|. Without invalid steps this
 is eq. 27. Values are means over leaves, so uneven forking biases them (CARL App. A.1);
 carl's values are unbiased.
 """
 
+import math
+
 from agentcli.credit.equations import ADVANTAGE, PENALTY, Equation, Evidence
-from agentcli.credit.group import Scale, mean_penalty
-from agentcli.credit.survey import ROOT, AdvantageParts, survey_of
+from agentcli.credit.group import Scale
+from agentcli.credit.leaves import EARNED, Leaves, path_counts
+from agentcli.credit.survey import ROOT, AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import Switches
-from agentcli.credit.terms import EARNED, outcome_evidence
 from agentcli.records.types import Credit, Tree
 
-WITHOUT = {
-    "normalise": "eq. 27 weighs by |L(s)|^-1/2 and divides by no std",
-    "penalty": "it divides by no std: a penalty costs at most twice itself",
-    "over": "its values are means over leaves",
-    "prefix": "a shared step has one value",
-    "form": "there is one form",
-}
+
+class TreerlSettings(Switches, kw_only=True):
+    """Settings of treerl: only the basic switches."""
+
+
+def assign(tree: Tree, settings: TreerlSettings) -> Credit:
+    """Returns one StepCredit per step.
+
+    parts: value (V(s)), penalty, global and local (the two differences), leaves
+    (|L(s)|).
+    """
+    survey = survey_of(tree, settings)
+    rewards = survey.rewards
+    root_score = rewards[ROOT] - mean_penalty(survey)
+    single = survey.live[ROOT] == 1
+    # By state: the leaves below its invalid children, each with one penalty.
+    penalised = [0] * len(survey.live)
+    for step, parent in enumerate(survey.parents):
+        penalised[parent] += survey.live[step] * survey.invalid[step]
+
+    def advantage(step: int, parent: int) -> AdvantageParts:
+        leaves = survey.live[step]
+        score = rewards[step] - survey.penalties[step]
+        penalty_above = (
+            settings.invalid_penalty * penalised[parent] / survey.live[parent]
+        )
+        above_root = score - root_score
+        if single:
+            # A single trajectory has no other to compare with.
+            above_root = 0.0
+        above_parent = score - (rewards[parent] - penalty_above)
+        parts = {
+            "value": rewards[step],
+            "penalty": survey.penalties[step],
+            "global": above_root,
+            "local": above_parent,
+            "leaves": float(leaves),
+        }
+        return (above_root + above_parent) * leaves**-0.5, parts  # CARL eq. 27
+
+    group = Leaves(survey, settings, "mean")
+    group.scale = Scale(root_score, 0.0 if single else 1.0)
+
+    def facts(row: int, step: int, parent: int) -> Evidence:
+        evidence = group.facts(row, step)
+        siblings = survey.children()[parent]
+        scores = []
+        for n in siblings:
+            score = rewards[n] - survey.penalties[n]
+            scores.append((n, score, float(survey.live[n])))
+        words = (
+            "scores of the steps that were sampled from the same state, by their leaves"
+        )
+        evidence.group("parent", words, scores, {siblings.index(step)})
+        return evidence
+
+    rows = enumerate(survey.parents)
+    return survey.credit("treerl", rows, advantage, facts=facts)
+
+
+def mean_penalty(survey: Survey) -> float:
+    """The mean penalty per step of each live trajectory, averaged; 0 without any."""
+    penalty = max(survey.penalties, default=0.0)
+    trajectories = survey.live[ROOT]
+    if not penalty or not trajectories:
+        return 0.0
+    counts = path_counts(survey)
+    shares = []
+    for end in survey.live_ends():
+        shares.append(counts.invalid[end] / (counts.length[end] or 1))
+    return penalty * math.fsum(shares) / trajectories
+
+
 EQUATIONS = (
     EARNED,
     Equation("leaves", None, "leaves below it that did not error"),
@@ -55,68 +123,3 @@ EQUATIONS = (
         "CARL eq. 27",
     ),
 )
-
-
-class TreerlSettings(Switches, kw_only=True):
-    """Settings of treerl: only the basic switches."""
-
-
-def assign(tree: Tree, settings: TreerlSettings) -> Credit:
-    """Returns one StepCredit per step.
-
-    parts: value (V(s)), penalty, global and local (the two differences), leaves
-    (|L(s)|).
-    """
-    survey = survey_of(tree, settings)
-    rewards = survey.rewards
-    root_score = rewards[ROOT] - mean_penalty(survey)
-    # By state: the leaves below its invalid children, each with one penalty.
-    penalised = [0] * len(survey.live)
-    for step, parent in enumerate(survey.parents):
-        penalised[parent] += survey.live[step] * survey.invalid[step]
-
-    def advantage(step: int, parent: int) -> AdvantageParts:
-        leaves = survey.live[step]
-        score = rewards[step] - survey.penalties[step]
-        penalty_above = (
-            settings.invalid_penalty * penalised[parent] / survey.live[parent]
-        )
-        above_root = score - root_score
-        if survey.live[ROOT] == 1:
-            # A single trajectory has no other to compare with.
-            above_root = 0.0
-        above_parent = score - (rewards[parent] - penalty_above)
-        parts = {
-            "value": rewards[step],
-            "penalty": survey.penalties[step],
-            "global": above_root,
-            "local": above_parent,
-            "leaves": float(leaves),
-        }
-        return (above_root + above_parent) * leaves**-0.5, parts  # CARL eq. 27
-
-    return survey.credit("treerl", enumerate(survey.parents), advantage)
-
-
-def evidence(
-    tree: Tree,
-    settings: TreerlSettings,
-    row: int,
-) -> Evidence:
-    """The evidence that EQUATIONS need for one row."""
-    survey = survey_of(tree, settings)
-    alone = survey.live[ROOT] == 1
-    scale = Scale(0.0, 0.0 if alone else 1.0)
-    evidence = outcome_evidence(tree, survey, settings, row, scale, "mean")
-    siblings = survey.children()[survey.parents[row]]
-    scores = []
-    for sibling in siblings:
-        score = survey.rewards[sibling] - survey.penalties[sibling]
-        scores.append((sibling, score, float(survey.live[sibling])))
-    evidence.group(
-        "parent",
-        "scores of the steps that were sampled from the same state, by their leaves",
-        scores,
-        {siblings.index(row)},
-    )
-    return evidence

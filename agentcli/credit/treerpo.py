@@ -12,28 +12,11 @@ left out.
 
 from agentcli.credit.carl import expected_rewards
 from agentcli.credit.equations import ADVANTAGE, EXPECTED, PENALTY, Equation, Evidence
-from agentcli.credit.group import Entry, scale_of
-from agentcli.credit.survey import AdvantageParts, Survey, survey_of
+from agentcli.credit.group import scale_of
+from agentcli.credit.leaves import add_penalty
+from agentcli.credit.survey import AdvantageParts, survey_of
 from agentcli.credit.switches import NormalisedSwitches
-from agentcli.credit.terms import add_penalty
 from agentcli.records.types import Credit, Tree
-
-WITHOUT = {
-    "over": "its groups are siblings: every child counts once",
-    "prefix": "a shared step has one expectation",
-    "form": "there is one form",
-}
-EQUATIONS = (
-    EXPECTED,
-    PENALTY,
-    Equation(
-        ADVANTAGE,
-        "expected - penalty",
-        "how its expected reward compares among its siblings",
-        "CARL App. C.5",
-        among="siblings",
-    ),
-)
 
 
 class TreerpoSettings(NormalisedSwitches, kw_only=True):
@@ -47,11 +30,13 @@ def assign(tree: Tree, settings: TreerpoSettings) -> Credit:
     """
     survey = survey_of(tree, settings)
     expected = expected_rewards(survey)
+    children = survey.children()
+    groups = []
+    for siblings in children:
+        group = [(n, expected[n] - survey.penalties[n], 1.0) for n in siblings]
+        groups.append(group)
     # An only child has no sibling to compare with: scale_of gives it 0.
-    scales = []
-    for siblings in survey.children():
-        scores = _scores(survey, siblings, expected)
-        scales.append(scale_of(scores, settings.normalise))
+    scales = [scale_of(group, settings.normalise) for group in groups]
 
     def advantage(step: int, parent: int) -> AdvantageParts:
         scale = scales[parent]
@@ -63,35 +48,32 @@ def assign(tree: Tree, settings: TreerpoSettings) -> Credit:
         }
         return scale(expected[step] - penalty), parts
 
-    return survey.credit("treerpo", enumerate(survey.parents), advantage)
+    def facts(_: int, step: int, parent: int) -> Evidence:
+        evidence = Evidence()
+        add_penalty(evidence, survey, step)
+        words = (
+            "scores expected - penalty of the steps that were sampled from the same "
+            "state"
+        )
+        places = {children[parent].index(step)}
+        scale = scales[parent]
+        evidence.group(
+            "siblings", words, groups[parent], places, scale, settings.normalise
+        )
+        return evidence
+
+    rows = enumerate(survey.parents)
+    return survey.credit("treerpo", rows, advantage, facts=facts)
 
 
-def _scores(
-    survey: Survey,
-    siblings: list[int],
-    expected: list[float],
-) -> list[Entry]:
-    """The entries of a group of siblings; every child counts once."""
-    return [(step, expected[step] - survey.penalties[step], 1.0) for step in siblings]
-
-
-def evidence(
-    tree: Tree,
-    settings: TreerpoSettings,
-    row: int,
-) -> Evidence:
-    """The evidence that EQUATIONS need for one row."""
-    survey = survey_of(tree, settings)
-    siblings = survey.children()[survey.parents[row]]
-    scores = _scores(survey, siblings, expected_rewards(survey))
-    evidence = Evidence()
-    add_penalty(evidence, survey, row)
-    evidence.group(
-        "siblings",
-        "scores expected - penalty of the steps that were sampled from the same state",
-        scores,
-        {siblings.index(row)},
-        scale_of(scores, settings.normalise),
-        settings.normalise,
-    )
-    return evidence
+EQUATIONS = (
+    EXPECTED,
+    PENALTY,
+    Equation(
+        ADVANTAGE,
+        "expected - penalty",
+        "how its expected reward compares among its siblings",
+        "CARL App. C.5",
+        among="siblings",
+    ),
+)

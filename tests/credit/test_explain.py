@@ -11,7 +11,8 @@ import pytest
 from agentcli.credit.equations import Equation, Evidence, Line, ScoreGroup, evaluate
 from agentcli.credit.explain import Explanation, explain
 from agentcli.credit.registry import Explainer, explainer, make
-from agentcli.records.types import Tree
+from agentcli.credit.survey import AdvantageParts, survey_of
+from agentcli.records.types import Credit, Tree
 from credit_trees import ERRORED, FAILURE, OF_OUTCOMES, SUCCESS, chains, outcomes, random_trees, step, tree, walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -210,10 +211,20 @@ def test_an_account_that_comes_to_another_number_is_refused() -> None:
     grown = outcomes([1, 1], [SUCCESS, FAILURE])
     _, assign, settings = make({"method": "grpo"})
 
-    def explained(*equations: Equation, evidence: Any = None) -> Explanation:
-        return explain(
-            grown, assign(grown, settings), 0, settings, Explainer(equations, evidence) if equations else None
-        )
+    def with_unit(grown: Tree, switches: Any) -> Credit:
+        """grpo, which also says what one unit is."""
+        rows = iter(assign(grown, switches).steps)
+
+        def advantage(*row: float) -> AdvantageParts:
+            entry = next(rows)
+            return entry.advantage or 0.0, entry.parts
+
+        survey = survey_of(grown, switches)
+        return survey.credit("grpo", survey.rows("merge"), advantage, facts=lambda *row: Evidence({"unit": 1.0}))
+
+    def explained(*equations: Equation) -> Explanation:
+        explainer = Explainer(equations, with_unit) if equations else None
+        return explain(grown, assign(grown, settings), 0, settings, explainer)
 
     with refusal(1, ("step 0:", "0.5", "0.70")):
         explained(Equation("advantage", "baseline", "made up"))
@@ -228,7 +239,6 @@ def test_an_account_that_comes_to_another_number_is_refused() -> None:
     right = explained(
         Equation("spread", "2 ** -0.5 * unit", "spread of 1 0"),
         Equation("advantage", "(reward - penalty - baseline) / (spread + 1e-6)", "grpo by its parts"),
-        evidence=lambda *row: Evidence(numbers={"unit": 1.0}),
     )
     assert [entry.name for entry in right.account] == [
         "unit",

@@ -10,7 +10,6 @@ from agentcli.credit.gigpo import GigpoSettings
 from agentcli.credit.rewardflow import RewardFlowSettings, state_graph
 from agentcli.credit.states import StateForm, States, standing_states, states_of
 from agentcli.credit.survey import survey_of
-from agentcli.credit.switches import Switches
 from agentcli.records.types import Outcome, Tree, Validity
 from credit_trees import FAILURE, SUCCESS, advantages, chains, move, step, tree
 
@@ -110,6 +109,11 @@ def test_copies_stand_each_for_itself_and_along_their_own_path() -> None:
     assert standing_states(grown, "paper") == [{1: "A", 2: "A"}, {1: "A"}, {2: "B"}, {1: "A"}]
 
 
+def step_rewards(grown: Tree, settings: DpepoSettings) -> list[float]:
+    """R_step of every step."""
+    return [row.parts["step"] for row in dpepo.assign(grown, settings).steps if row.advantage is not None]
+
+
 def test_dpepo_sees_the_first_repeat_after_an_answer_that_nothing_happened() -> None:
     """M_depth of the second x is 1 although what was read before it is another text: R_step falls by its gamma."""
     refused = {"state": "e", "next_state": "e", "validity": Validity.INADMISSIBLE, "action": "x"}
@@ -117,7 +121,7 @@ def test_dpepo_sees_the_first_repeat_after_an_answer_that_nothing_happened() -> 
         [[{**refused, "canonical": "room"}, {**refused, "canonical": "nothing happens", "outcome": FAILURE}]]
     )
     settings = DpepoSettings(alpha=1.0, omega=1.0, gamma=0.5, beta=1.0)
-    assert dpepo.step_rewards(grown, survey_of(grown, Switches()), settings) == pytest.approx([2.0, 1.75])
+    assert step_rewards(grown, settings) == pytest.approx([2.0, 1.75])
 
 
 def test_dpepo_compares_transitions_across_copies_by_what_they_look_like() -> None:
@@ -125,9 +129,8 @@ def test_dpepo_compares_transitions_across_copies_by_what_they_look_like() -> No
     both = [move(1, "x", "e1", canonical="room"), move(2, "x", "e2", canonical="room")]
     grown = tree(step(0, None, moves=both, outcome=FAILURE))
     plain = {"alpha": 1.0, "omega": 1.0, "gamma": 1.0, "beta": 0.5}
-    survey = survey_of(grown, Switches())
-    assert dpepo.step_rewards(grown, survey, DpepoSettings(**plain)) == pytest.approx([1.75])
-    assert dpepo.step_rewards(grown, survey, DpepoSettings(state="exact", **plain)) == pytest.approx([2.0])
+    assert step_rewards(grown, DpepoSettings(**plain)) == pytest.approx([1.75])
+    assert step_rewards(grown, DpepoSettings(state="exact", **plain)) == pytest.approx([2.0])
 
 
 def test_after_an_unreadable_response_every_copy_stands_where_it_stood() -> None:
@@ -137,7 +140,7 @@ def test_after_an_unreadable_response_every_copy_stands_where_it_stood() -> None
     grown = tree(step(0, None, **unreadable), step(1, 0, moves=both, outcome=FAILURE))
     assert standing_states(grown, "paper") == [{}, {1: "room", 2: "room"}]
     plain = DpepoSettings(alpha=1.0, omega=1.0, gamma=1.0, beta=0.5)
-    assert dpepo.step_rewards(grown, survey_of(grown, Switches()), plain)[1] == pytest.approx(1.75)
+    assert step_rewards(grown, plain)[1] == pytest.approx(1.75)
 
 
 def test_the_graph_counts_all_successes_as_one_node() -> None:

@@ -9,8 +9,8 @@ import msgspec
 from agentcli.analysis.page.texts import NO_TEXT, TextTable
 from agentcli.credit.equations import Line, ScoreGroup
 from agentcli.credit.explain import REASONS, account_of
-from agentcli.credit.once import shared_answers
 from agentcli.credit.registry import Explainer
+from agentcli.credit.survey import Explained
 from agentcli.records.step_rows import advantages
 from agentcli.records.types import Credit, StepCredit, Tree
 
@@ -80,15 +80,15 @@ def method_column(
     given = advantages(credit)
     column.advantages = [given.get(step.id) for step in tree.steps]
     shared = _SharedLines(column, texts)
-    with shared_answers():
-        accounts = [
-            account_of(tree, switches, number, entry, explainer)
-            for number, entry in enumerate(credit.steps)
-        ]
-    for entry, account in zip(credit.steps, accounts, strict=True):
+    evidence: Explained = {}
+    if explainer is not None:
+        evidence = explainer.explained(tree, switches, range(len(credit.steps)))
+    for number, entry in enumerate(credit.steps):
         row = CreditRow(advantage=entry.advantage, weight=entry.weight)
-        row.account = [shared.entry(one) for one in account]
-        if not account:
+        if explainer is not None:
+            account = account_of(switches, entry, explainer, evidence[number])
+            row.account = [shared.entry(one) for one in account]
+        if not row.account:
             row.parts = list(entry.parts.items())
         row.masked = texts.place(_reason(entry))
         column.rows.setdefault(entry.step, []).append(row)

@@ -27,8 +27,8 @@ from agentcli.analysis.page.texts import TextTable, visible
 from agentcli.analysis.page.tokens import token_ends_of
 from agentcli.analysis.page.trees import TreeLine, page_tree, tree_line
 from agentcli.credit.compare import Comparison, CreditComparison
+from agentcli.credit.export import graph_of
 from agentcli.credit.registry import Explainer, explainer
-from agentcli.credit.rewardflow import graph_of
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.records.pictures import folder_beside
 from agentcli.records.runs import RunDirectory

@@ -9,27 +9,21 @@ C_width ignores the action `look`, and omega is 0.80.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from agentcli.credit.dpepo import NO_ACTION, DpepoSettings, Repetition
 from agentcli.credit.equations import Equation
-from agentcli.credit.repeats import Act, Form, PastActs, Repeats, power_sum
+from agentcli.credit.repeats import Act, PastActs, Repeats, power_sum
 from agentcli.records.types import Step
-
-if TYPE_CHECKING:
-    from agentcli.credit.dpepo import DpepoSettings
 
 LOOK = "look"
 """An action whose repetition within a step the release does not count."""
 
 
-class ReleaseForm(Form):
-    """dpepo as the authors' code computes it."""
+class ReleaseRepetition(Repetition):
+    """What a step repeats, and its W, as the authors' code computes it."""
 
     def before(
-        self,
-        copy: int,
-        states: dict[int, str],
-        history: PastActs,
+        self, copy: int, states: dict[int, str], history: PastActs
     ) -> str | None:
         """The copy's previous action."""
         return history.latest(copy)
@@ -39,12 +33,7 @@ class ReleaseForm(Form):
         actions = [move.action for move in step.moves if move.action.strip() != LOOK]
         return len(actions) - len(set(actions))
 
-    def width(
-        self,
-        act: Act,
-        acts: Sequence[Act],
-        history: PastActs,
-    ) -> int:
+    def width(self, act: Act, acts: Sequence[Act], history: PastActs) -> int:
         """M_width: how often other copies made the transition, this step included."""
         copy, action, before = act
         if before is None:
@@ -56,8 +45,10 @@ class ReleaseForm(Form):
                 times += (other_action, other_before) == (action, before)
         return times
 
-    def weigh(self, repeats: Repeats, settings: "DpepoSettings") -> float:
+    def weigh(self, repeats: Repeats | None, settings: DpepoSettings) -> float:
         """W, the weight of the step."""
+        if repeats is None:
+            return NO_ACTION
         depth = power_sum(settings.alpha, repeats.depth)
         transitions = power_sum(settings.gamma, repeats.transitions)
         widths = power_sum(settings.beta, repeats.widths)
@@ -70,7 +61,7 @@ class ReleaseForm(Form):
             terms.append(settings.invalid_factor**repeats.inadmissible)
         return sum(terms) / len(terms)
 
-    def equations(self, settings: "DpepoSettings") -> tuple[Equation, ...]:
+    def equations(self, settings: DpepoSettings) -> tuple[Equation, ...]:
         """The equation that defines W."""
         terms = "omega ** C_width + (mean_depth + mean_transitions + mean_width) / 3"
         formula = f"({terms}) / 2"

@@ -1,4 +1,4 @@
-"""The group of leaves as in the releases of grpo, spark, rloo, gigpo and rlvmr.
+"""Groups as in the releases of grpo, spark, rloo, gigpo and rlvmr.
 
 Their trainer has one row per step, with prefixes repeated for every leaf.
 
@@ -10,50 +10,73 @@ A single row is not centred (mean 0, std 1). Several rows are centred even if th
 come from one trajectory.
 """
 
+from functools import cached_property
+
 from agentcli.credit.group import (
     EPSILON,
     SMALLEST_STD,
     Entry,
-    GroupForm,
+    Grouping,
     Scale,
-    outcome_entries,
-    path_counts,
     scale_of,
 )
-from agentcli.credit.survey import Survey
+from agentcli.credit.leaves import Leaves, path_counts
 
 
-def outcome_scale(
-    survey: Survey,
-    form: GroupForm,
-    normalise: str,
-) -> Scale:
-    """The release's form of group.outcome_scale."""
-    entries = release_entries(survey, form)
-    # The release counts rows, not trajectories.
-    if sum(weight for _, _, weight in entries) == 1:
-        return alone(normalise)
-    return scale_of(entries, normalise, smallest_std(normalise))
+class ReleaseLeaves(Leaves):
+    """The release's form of the group of leaves."""
+
+    @cached_property
+    def scale(self) -> Scale:
+        """The release counts rows, not trajectories."""
+        if sum(weight for _, _, weight in self.entries) == 1:
+            return alone(self.how)
+        return release_scale(self.entries, self.how)
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """The entries of the group: one per row, or one per leaf."""
+        if self.over == "steps":
+            return super().entries
+        survey = self.survey
+        first = path_counts(survey).first
+        entries = []
+        for end in survey.live_ends():
+            penalty = survey.penalties[first[end]]
+            entries.append((end, survey.rewards[end] - penalty, 1.0))
+        return entries
+
+    @property
+    def words(self) -> str:
+        """What the entries are, in words."""
+        if self.over == "steps":
+            return super().words
+        return (
+            "every leaf is one entry: its reward less the penalty of its "
+            "trajectory's first step"
+        )
 
 
-def release_entries(survey: Survey, form: GroupForm) -> list[Entry]:
-    """The entries of the release's group: one per row, or one per leaf."""
-    if form.over == "steps":
-        return outcome_entries(survey, form)
-    first = path_counts(survey).first
-    entries = []
-    for end in survey.live_ends():
-        penalty = survey.penalties[first[end]]
-        entries.append((end, survey.rewards[end] - penalty, 1.0))
-    return entries
+class ReleaseGrouping(Grouping):
+    """Entries grouped by key, as gigpo's release normalises each group."""
+
+    def _scale(self, group: list[Entry]) -> Scale:
+        return release_scale(group, self.normalise)
 
 
-def alone(normalise: str) -> Scale:
+class UncentredGrouping(Grouping):
+    """Entries grouped by key, as rlvmr's release does: one row alone keeps its score."""
+
+    def _scale(self, group: list[Entry]) -> Scale:
+        scale = release_scale(group, self.normalise)
+        return alone(self.normalise) if scale.weight == 1 else scale
+
+
+def release_scale(group: list[Entry], how: str) -> Scale:
+    """The normalisation of a group; where nothing is divided, a small std does no harm."""
+    return scale_of(group, how, SMALLEST_STD if how == "std" else 0.0)
+
+
+def alone(how: str) -> Scale:
     """The release's scale for a group of one row."""
-    return Scale(0.0, 1.0 / (1.0 + EPSILON) if normalise == "std" else 1.0)
-
-
-def smallest_std(normalise: str) -> float:
-    """The std below which a group gets advantage 0."""
-    # Without a division, a small std does no harm.
-    return 0.0 if normalise == "mean" else SMALLEST_STD
+    return Scale(0.0, 1.0 / (1.0 + EPSILON) if how == "std" else 1.0)

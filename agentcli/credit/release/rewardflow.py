@@ -14,15 +14,12 @@
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from agentcli.credit.graph import Moves, hops_to
+from agentcli.credit.rewardflow import RewardFlowSettings
 from agentcli.credit.states import states_of
 from agentcli.credit.survey import Survey
 from agentcli.records.types import GraphSize, Outcome, Step, Tree
-
-if TYPE_CHECKING:
-    from agentcli.credit.rewardflow import RewardFlowSettings
 
 LOOKS = ("look", "inventory")
 """Actions that the release prunes."""
@@ -51,7 +48,7 @@ def nothing_happened(observation: str) -> bool:
 def release_moves(
     tree: Tree,
     survey: Survey,
-    settings: "RewardFlowSettings",
+    settings: RewardFlowSettings,
 ) -> Moves:
     """The values before and after every step, by raw state keys."""
     targets, transitions = release_walk(tree, survey, settings)
@@ -81,14 +78,14 @@ def release_moves(
     )
 
 
-def _raw_reward(step: Step, settings: "RewardFlowSettings") -> float:
+def _raw_reward(step: Step, settings: RewardFlowSettings) -> float:
     return settings.success_reward * (step.outcome is Outcome.SUCCESS)
 
 
 def release_walk(
     tree: Tree,
     survey: Survey,
-    settings: "RewardFlowSettings",
+    settings: RewardFlowSettings,
 ) -> tuple[list[str | None], list[Transition]]:
     """The raw state after each step, and the transitions that are not pruned.
 
