@@ -48,8 +48,7 @@ def vllm(
     model = _named(model_dir)
     ends = configured_ends(model)
     tokens = ChatTokens(load_tokenizer(model), ends, policy.max_prompt_tokens)
-    rank = settings.train.lora.rank
-    return VllmPolicy(VllmEngine(model, policy, rank, settings.threads), tokens)
+    return VllmPolicy(VllmEngine(model, settings), tokens)
 
 
 def _named(model: str | None) -> str:
