@@ -2,8 +2,9 @@
 
 vLLM fuses tensors of a checkpoint, pads them, and splits them over GPUs. The sum of a
 checkpoint is the same in any such arrangement, so it can be compared without knowing
-the model: h(x) = bits(x)**3 modulo 2**64, with the bits of x as a float32. It is 0 for
-padding, and another one after any change of a weight, up to a coincidence in 2**64.
+the model. It is the sum of h(x) over all weights x modulo 2**64, where h mixes the bits
+of a float32 and h(0) is 0, as padding is. After a change of any weight it is another
+one, up to a coincidence in 2**64.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,8 @@ from torch import Tensor
 
 CHUNK = 2**24
 """Elements that are summed together; each takes up to 24 bytes meanwhile."""
+MIXER = 0x9E3779B97F4A7C15 - 2**64
+"""An odd number near 2**64 divided by the golden ratio, as a signed one of 64 bits."""
 
 Sums = dict[str, int]
 
@@ -86,8 +89,10 @@ def sum_of(tensor: Tensor, dtype: torch.dtype) -> int:
     for part in tensor.detach().flatten().split(CHUNK):
         # Adding 0 turns -0 into 0.
         rounded = part.to(dtype).float() + 0.0
-        bits = rounded.view(torch.int32).long()
-        total += int((bits * bits * bits).sum())
+        mixed = rounded.view(torch.int32).long() * MIXER
+        # A product's low bits know nothing of its factor's high ones.
+        mixed ^= mixed >> 32
+        total += int((mixed * MIXER).sum())
     return total % 2**64
 
 
@@ -147,8 +152,9 @@ def _packed_weight(module: Any, dtype: torch.dtype) -> Tensor | None:
 
 def _split(name: str, tensor: Tensor, module: Any) -> Iterator[tuple[str, Tensor]]:
     """The parts of a fused layer, which are stacked along the first dimension."""
-    sizes = getattr(module, "output_partition_sizes", None)
-    if not sizes or sum(sizes) != len(tensor):
-        sizes = [len(tensor)]
-    for part, rows in enumerate(tensor.split(sizes)):
-        yield f"{name}.{part}", rows
+    sizes = getattr(module, "output_partition_sizes", [])
+    if tensor.shape[:1] == (sum(sizes),):
+        for part, rows in enumerate(tensor.split(sizes)):
+            yield f"{name}.{part}", rows
+    else:
+        yield name, tensor

@@ -100,6 +100,11 @@ def test_a_sum_is_that_of_its_parts_in_any_arrangement_and_of_no_other_weights(
     assert sum_of(updated, dtype) != whole
 
 
+def test_sums_tell_weights_in_16_bits_apart() -> None:
+    weights = torch.arange(1, 3000, dtype=torch.int16).view(torch.bfloat16)
+    assert len({sum_of(weight, torch.bfloat16) for weight in weights}) == len(weights)
+
+
 def test_a_tensor_larger_than_a_chunk_is_summed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = torch.randn(3, 7)
     whole = sum_of(weights, torch.float32)

@@ -13,8 +13,8 @@ from vllm_commands import NEEDS_VLLM, ON_CPU, REPLICATED, START, Command
 pytestmark = NEEDS_VLLM
 
 LARGEST_GAP = 1e-4
-LARGEST_MEAN_GAP = 0.05
-"""Where the sampler computes in bfloat16: a correct one was measured at 0.048 (docs/measured.md), of this model at far less."""
+LARGEST_MEAN_GAP = 0.01
+"""Where the sampler computes in bfloat16; 0.0012 was measured."""
 
 
 def loop(out: str, *words: str) -> list[Path]:
