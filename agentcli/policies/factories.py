@@ -50,8 +50,7 @@ def vllm(
     ends = configured_ends(model)
     tokenizer = load_tokenizer(model, policy.chat_template_kwargs)
     tokens = ChatTokens(tokenizer, ends, policy.max_prompt_tokens)
-    rank = settings.train.lora.rank
-    return VllmPolicy(VllmEngine(model, policy, rank, settings.threads), tokens)
+    return VllmPolicy(VllmEngine(model, settings), tokens)
 
 
 def _named(model: str | None) -> str:

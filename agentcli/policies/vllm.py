@@ -1,21 +1,17 @@
 """The vllm policy: a vLLM engine in this process answers all waiting requests.
 
 Requests are passed to it one by one, since it batches them itself. It caches the keys
-and values of prompts, so that siblings' prompts are computed once.
+and values of prompts, so that siblings' prompts are computed once. Of several replicas
+one answers all requests of a task.
 """
 
+from zlib import crc32
+
 from agentcli.errors import PromptTooLongError
-from agentcli.policies.chat_tokens import ChatTokens, Prompted
+from agentcli.policies.chat_tokens import ChatTokens
 from agentcli.policies.protocol import Reply, Request
-from agentcli.policies.reload_check import Sample, check_weights_of_engine
 from agentcli.policies.vllm_engine import VllmEngine
 from agentcli.policies.waiting import Waiting
-from agentcli.records.files import derive_seed
-
-PROBES = 4
-"""Number of responses that are scored after a reload."""
-PROBE_PROMPT, PROBE_RESPONSE = 256, 16
-"""Most tokens of each prompt and response."""
 
 
 class VllmPolicy(Waiting):
@@ -25,8 +21,6 @@ class VllmPolicy(Waiting):
         super().__init__()
         self.tokens = tokens
         self._engine = engine
-        self._probes = {"": tokens.prompt_ids("hello")[:PROBE_PROMPT]}
-        """A greeting and the first prompts that were asked, by their text."""
 
     async def respond(self, request: Request) -> Reply:
         """Samples one response.
@@ -45,23 +39,21 @@ class VllmPolicy(Waiting):
                 f"{room} beside policy.max_tokens; {remedy}, or shorten prompts with "
                 "--history"
             )
-        if len(self._probes) < PROBES:
-            self._probes[request.prompt] = item.prompt[:PROBE_PROMPT]
+        task = request.moment.copies[0].task.id
+        replica = replica_of(task, self._engine.replicas)
         with self.waiting():
-            reply = await self._sample(item)
+            response, logprobs = await self._engine.generate(
+                item, self.tokens.ends, replica
+            )
+        reply = self.tokens.reply(item, response, logprobs)
         return self.tokens.with_shared_tokens(reply, request)
 
     async def load(self, checkpoint: str) -> None:
         """Uses another checkpoint from now on.
 
-        Raises PolicyError if its responses do not come from the checkpoint.
+        Raises PolicyError if the engine then holds other weights.
         """
         await self._engine.load(checkpoint)
-        samples: list[Sample] = []
-        for number, prompt in enumerate(self._probes.values()):
-            item = Prompted(prompt, derive_seed(0, number), 1.0, PROBE_RESPONSE)
-            samples.append((item, await self._sample(item)))
-        check_weights_of_engine(checkpoint, samples, self._engine.dtype)
 
     async def rest(self) -> None:
         """Frees the GPU for a training, as set by policy.vllm.sleep."""
@@ -71,6 +63,7 @@ class VllmPolicy(Waiting):
         """Ends the engine's processes."""
         self._engine.close()
 
-    async def _sample(self, item: Prompted) -> Reply:
-        response, logprobs = await self._engine.generate(item, self.tokens.ends)
-        return self.tokens.reply(item, response, logprobs)
+
+def replica_of(task: str, replicas: int) -> int:
+    """The replica for the task with this id, the same in every run."""
+    return crc32(task.encode()) % replicas

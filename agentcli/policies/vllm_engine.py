@@ -4,9 +4,9 @@ vLLM does its own batching and computes in a separate process. Log-probabilities
 requested as those of softmax(logits / T), so top_k and similar settings of the model's
 generation_config.json are switched off.
 
-Two silent traps are avoided here. Reloading a model with tied embeddings keeps its old
-head unless the files also contain the head. A second adapter with the same number is
-ignored.
+Two silent traps are avoided here. Reloading a model with tied embeddings on a CPU keeps
+its old head unless the files also contain the head. A second adapter with the same
+number is ignored. After every reload, what the engine holds is compared with the files.
 """
 
 import itertools
@@ -14,7 +14,8 @@ import json
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +28,20 @@ from agentcli.policies.load import (
     first_line,
     resolve_dtype,
 )
-from agentcli.policies.vllm_plugin import STARTED_HERE
+from agentcli.policies.vllm_plugin import STARTED_HERE, coordinate
 from agentcli.records.scratch import ScratchFolder
-from agentcli.records.settings import PolicySettings
+from agentcli.records.settings import Settings
+from agentcli.registry import closest
 
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The LoRA ranks that vLLM can reserve space for."""
 HEAD = "lm_head.weight"
 EMBEDDING = "embed_tokens.weight"
 TOKENS_PER_STEP = 8192
-"""Prompt tokens that are processed together on a CPU, if no prompt is longer."""
+"""Prompt tokens that are processed together, if no prompt is longer."""
+MOST_RUNNING = 1024
+"""Requests that a replica answers together, if policy.batch_rows is no larger."""
+WORKERS = "agentcli.policies.vllm_worker.WeightSums"
 CPU_CACHE = 2**30
 """Bytes for keys and values on a CPU."""
 GO_ON = "go on with --resume, which starts a new engine"
@@ -55,29 +60,49 @@ ENVIRONMENT = {
 """Environment variables for an engine, unless the user has set them."""
 
 
+SET_HERE = {
+    "model": "policy.model",
+    "dtype": "policy.dtype",
+    "max_model_len": "policy.vllm.max_model_len",
+    "tensor_parallel_size": "policy.vllm.tensor_parallel",
+    "data_parallel_size": "policy.vllm.replicas",
+    "gpu_memory_utilization": "policy.vllm.gpu_memory_utilization",
+    "enable_sleep_mode": "policy.vllm.sleep",
+    "enable_lora": "train.lora.rank",
+    "max_lora_rank": "train.lora.rank",
+    "skip_tokenizer_init": None,
+    "generation_config": None,
+    "logprobs_mode": None,
+    "worker_extension_cls": None,
+    "disable_log_stats": None,
+}
+"""Arguments of vLLM that policy.vllm.options may not contain, and the settings that they
+come from.
+"""
+
+
 class VllmEngine:
     """A model, or a base model with an adapter, in a running engine.
 
-    `lora_rank` reserves space for adapters up to this rank. Create and use it in one
+    It has room for adapters up to the rank train.lora.rank. Create and use it in one
     event loop. Raises MissingError if the engine does not start.
     """
 
-    def __init__(
-        self, model: str, settings: PolicySettings, lora_rank: int, threads: int
-    ) -> None:
+    def __init__(self, model: str, settings: Settings) -> None:
+        chosen = settings.policy.vllm
         base = adapter_base(model)
-        adapter = model if base else settings.adapter
+        adapter = model if base else settings.policy.adapter
         self._base = base or model
         self._numbers = itertools.count(1)
         self._adapter: Any = None
-        self._rank = max(lora_rank, rank_of(adapter) if adapter else 0)
-        with environment(threads):
+        self._rank = max(settings.train.lora.rank, rank_of(adapter) if adapter else 0)
+        with environment(settings.threads):
             # This process reports a dead engine itself, in one line.
             logging.getLogger("vllm").setLevel(logging.CRITICAL)
             options = engine_options(self._base, settings, self._rank)
-            self._sleep = settings.vllm.sleep if _can_sleep() else 0
+            self._sleep = chosen.sleep if _can_sleep() else 0
             self._engine = _start(options, bool(self._sleep))
-        self.dtype: str = options["dtype"]
+        self.replicas = chosen.replicas
         self.max_model_len: int = options["max_model_len"]
         self.can_be_longer = self.max_model_len < longest_sequence(self._base)
         """Whether the model supports more than policy.vllm.max_model_len."""
@@ -85,7 +110,7 @@ class VllmEngine:
             self._adapter = self._numbered(adapter)
 
     async def generate(
-        self, item: Prompted, ends: list[int]
+        self, item: Prompted, ends: list[int], replica: int
     ) -> tuple[list[int], list[float]]:
         """The sampled ids, end-of-turn token included, and their log-probabilities.
 
@@ -107,7 +132,11 @@ class VllmEngine:
         number = str(next(self._numbers))
         with _faults_in_one_line():
             outputs = self._engine.generate(
-                prompt, parameters, number, lora_request=self._adapter
+                prompt,
+                parameters,
+                number,
+                lora_request=self._adapter,
+                data_parallel_rank=replica,
             )
             async for output in outputs:
                 completion = output.outputs[0]
@@ -120,7 +149,8 @@ class VllmEngine:
     async def load(self, checkpoint: str) -> None:
         """Loads the weights of a model of the same shape, or an adapter of its base.
 
-        Raises UsageError for any other adapter, and MissingError for a dead engine.
+        Raises UsageError for any other adapter, MissingError for a dead engine, and
+        PolicyError if it does not hold the checkpoint's weights afterwards.
         """
         base = adapter_base(checkpoint)
         if base and not self._has_room_for(base, checkpoint):
@@ -131,10 +161,19 @@ class VllmEngine:
         with _faults_in_one_line():
             await self._wake("weights")
             self._adapter = self._numbered(checkpoint) if base else None
-            if base is None:
-                await self._reload(checkpoint)
+            # The engine's processes may have another working directory.
+            with _loadable(Path(checkpoint).absolute()) as folder:
+                await self._reload(folder)
+                # Summing takes memory that the cache has not taken yet.
+                holds = await self._holds(folder)
             await self._wake("kv_cache")
             await self._engine.reset_prefix_cache()
+        if not holds:
+            raise PolicyError(
+                f"policy.kind vllm: the engine does not hold the weights of "
+                f"{checkpoint}, which it was given; type the command again with "
+                "--resume, which starts a new engine"
+            )
 
     async def rest(self) -> None:
         """Frees the GPU for a training, as set by policy.vllm.sleep."""
@@ -157,11 +196,23 @@ class VllmEngine:
         if self._sleep:
             await self._engine.wake_up(tags=[part])
 
-    async def _reload(self, checkpoint: str) -> None:
-        # The engine's processes may have another working directory.
-        with folder_with_head(Path(checkpoint).absolute()) as folder:
+    async def _reload(self, folder: Path) -> None:
+        if self._adapter is not None:
+            await self._engine.add_lora(self._adapter)
+        else:
             place = {"weights_path": str(folder)}
             await self._engine.collective_rpc("reload_weights", kwargs=place)
+
+    async def _holds(self, folder: Path) -> bool:
+        """Whether every replica holds the weights in the folder (vllm_worker.py)."""
+        from agentcli.policies.vllm_worker import same_sums
+
+        number = self._adapter.lora_int_id if self._adapter else None
+        # vLLM's collective_rpc would give the answer of the first replica alone.
+        replicas = await self._engine.engine_core.call_utility_all_async(
+            "collective_rpc", "sums_of_weights", None, (str(folder), number), None
+        )
+        return all(map(same_sums, replicas))
 
     def _numbered(self, adapter: str) -> Any:
         """The adapter under a number that was not used before."""
@@ -201,11 +252,19 @@ def rank_of(adapter: str) -> int:
         ) from error
 
 
+def _loadable(checkpoint: Path) -> AbstractContextManager[Path]:
+    """The folder that an engine reads a checkpoint from."""
+    if _on_cpu():
+        return folder_with_head(checkpoint)
+    return nullcontext(checkpoint)
+
+
 @contextmanager
 def folder_with_head(checkpoint: Path) -> Iterator[Path]:
     """The checkpoint; with tied embeddings, a temporary copy with its own head.
 
-    vLLM's reload does not change a head that is not in the files.
+    On a CPU, vLLM's reload does not change a head that is not in the files. On a GPU
+    the head and the embeddings are one parameter.
     """
     from safetensors import safe_open
     from safetensors.torch import save_file
@@ -232,32 +291,65 @@ def folder_with_head(checkpoint: Path) -> Iterator[Path]:
         yield folder
 
 
-def engine_options(
-    base: str, settings: PolicySettings, lora_rank: int
-) -> dict[str, Any]:
-    """The engine's arguments by name, including those derived from the settings."""
-    from vllm.platforms import current_platform
+def check_vllm(settings: Settings) -> None:
+    """Raises UsageError for options that vLLM does not have, and for too few GPUs."""
+    chosen = settings.policy.vllm
+    gpus = chosen.replicas * chosen.tensor_parallel
+    if gpus > 1 and settings.cluster.is_local:
+        import torch
 
-    on_cpu = current_platform.is_cpu()
-    chosen = settings.vllm
-    room = settings.max_prompt_tokens + settings.max_tokens
+        there = torch.cuda.device_count()
+        if 0 < there < gpus:
+            raise UsageError(
+                f"policy.vllm.replicas {chosen.replicas}, "
+                f"policy.vllm.tensor_parallel {chosen.tensor_parallel}: these take "
+                f"{gpus} GPUs, and {there} are visible; lower one of them"
+            )
+    for name in chosen.options:
+        if name in SET_HERE:
+            setting = SET_HERE[name]
+            remedy = f"set {setting} instead" if setting else "leave it out"
+            raise UsageError(
+                f"policy.vllm.options.{name}: is set by agentcli; {remedy}"
+            )
+    if chosen.options:
+        from vllm.engine.arg_utils import AsyncEngineArgs
+
+        names = [argument.name for argument in fields(AsyncEngineArgs)]
+        for name in chosen.options:
+            if name not in names:
+                raise UsageError(
+                    f"policy.vllm.options.{name}: vLLM has no such argument; did you "
+                    f"mean {closest(name, names, 0.0)}?"
+                )
+
+
+def engine_options(base: str, settings: Settings, lora_rank: int) -> dict[str, Any]:
+    """The engine's arguments by name, including those derived from the settings."""
+    policy = settings.policy
+    chosen = policy.vllm
+    room = policy.max_prompt_tokens + policy.max_tokens
     length = chosen.max_model_len or min(room, longest_sequence(base))
+    in_flight = settings.rollout.concurrency * settings.rollout.leaves
     options: dict[str, Any] = {
         "model": base,
         "skip_tokenizer_init": True,
-        "dtype": resolve_dtype(settings.dtype, "cpu" if on_cpu else "cuda"),
+        "dtype": resolve_dtype(policy.dtype, "cpu" if _on_cpu() else "cuda"),
         "generation_config": "vllm",
         "logprobs_mode": "processed_logprobs",
         "max_model_len": length,
-        "max_num_seqs": settings.batch_rows,
+        "max_num_seqs": max(policy.batch_rows, min(in_flight, MOST_RUNNING)),
+        "max_num_batched_tokens": max(length, TOKENS_PER_STEP),
         "tensor_parallel_size": chosen.tensor_parallel,
+        "data_parallel_size": chosen.replicas,
         "gpu_memory_utilization": chosen.gpu_memory_utilization,
+        "worker_extension_cls": WORKERS,
         "use_tqdm_on_load": False,
     }
     if lora_rank:
         room_for_rank = min(rank for rank in LORA_RANKS if rank >= lora_rank)
         options |= {"enable_lora": True, "max_lora_rank": room_for_rank}
-    if on_cpu:
+    if _on_cpu():
         refuse_odd_heads(base)
         options |= {
             "enforce_eager": True,
@@ -265,8 +357,11 @@ def engine_options(
             "kv_cache_memory_bytes": CPU_CACHE,
             # With chunked prefill, a seeded request would end the engine.
             "enable_chunked_prefill": False,
-            "max_num_batched_tokens": max(length, TOKENS_PER_STEP),
         }
+    options |= chosen.options
+    if settings.train.float32_head:
+        overrides = options.get("hf_overrides", {})
+        options["hf_overrides"] = {**overrides, "head_dtype": "float32"}
     return options
 
 
@@ -297,6 +392,12 @@ def refuse_odd_heads(model: str) -> None:
         )
 
 
+def _on_cpu() -> bool:
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_cpu())
+
+
 def _can_sleep() -> bool:
     from vllm.platforms import current_platform
 
@@ -305,8 +406,11 @@ def _can_sleep() -> bool:
 
 def _start(options: dict[str, Any], sleeps: bool) -> Any:
     from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.v1.engine import coordinator
     from vllm.v1.engine.async_llm import AsyncLLM
 
+    # Otherwise it would outlive a killed command.
+    coordinator.DPCoordinatorProc.run_coordinator = staticmethod(coordinate)
     try:
         arguments = AsyncEngineArgs(
             **options, enable_sleep_mode=sleeps, disable_log_stats=True

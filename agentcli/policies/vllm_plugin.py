@@ -7,6 +7,7 @@ would run forever and keep its GPU.
 import multiprocessing
 import os
 import signal
+from typing import Any
 
 STARTED_HERE = "ENGINE_OF_AGENTCLI"
 """The environment variable that marks engines started by agentcli."""
@@ -23,3 +24,11 @@ def end_with_parent() -> None:
     # The parent may have ended before the kernel was asked.
     if not parent.is_alive():
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def coordinate(*arguments: Any, **options: Any) -> None:
+    """Runs vLLM's coordinator of replicas, which loads no plug-ins, in its process."""
+    end_with_parent()
+    from vllm.v1.engine.coordinator import DPCoordinatorProc
+
+    DPCoordinatorProc.run_coordinator(*arguments, **options)

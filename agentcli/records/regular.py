@@ -6,7 +6,7 @@ itself, the path is checked here first.
 
 import errno
 import stat
-from io import BufferedReader
+from io import BufferedReader, FileIO
 from pathlib import Path
 
 from agentcli.errors import DataError
@@ -64,7 +64,7 @@ def open_regular(path: Path) -> BufferedReader:
     try:
         require_regular(path)
         # Trees are lines of a megabyte: larger blocks halve the time to read them.
-        return open(path, "rb", buffering=1 << 18)
+        return BufferedReader(FileIO(path), 1 << 18)
     except OSError as error:
         raise unreadable(path, error) from error
 

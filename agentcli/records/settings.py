@@ -88,6 +88,10 @@ class EndpointSettings(Section, kw_only=True):
 class VllmSettings(Section, kw_only=True):
     """A vLLM engine started by agentcli (policy.kind vllm)."""
 
+    replicas: Count = 1
+    """Engines that answer side by side, each on tensor_parallel GPUs of its own. All
+    requests of a task go to the same one.
+    """
     tensor_parallel: Count = 1
     """GPUs that one model is split across."""
     gpu_memory_utilization: Share = 0.9
@@ -100,6 +104,11 @@ class VllmSettings(Section, kw_only=True):
     """What `run` does with the engine's GPU memory during training. 0: keeps it. 1:
     frees it and moves the weights to main memory. 2: frees it and later reads the
     weights from disk again; the base model of an adapter uses level 1.
+    """
+    options: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of vLLM's AsyncEngineArgs, for instance {max_num_seqs: 256} or
+    {kv_cache_dtype: fp8}; they replace what agentcli derives. In `run` the model cannot
+    be quantised, because the engine must hold the trained weights.
     """
 
 

@@ -242,7 +242,8 @@ class TrainSettings(Section, kw_only=True):
     """
     float32_head: bool = False
     """Run the language-model head in float32 although the rest computes in bfloat16:
-    rounded logits are far apart, above all at low temperatures.
+    rounded logits are far apart, above all at low temperatures. An engine of vLLM does
+    so, too.
     """
     carry_optimizer: bool = True
     """Continue with the optimiser state next to the starting checkpoint, if there is

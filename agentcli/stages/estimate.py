@@ -7,7 +7,6 @@ one they are unknown.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -165,7 +164,8 @@ def need_of_training(
     if isinstance(size, str) or "rows_per_microbatch" in not_read(train):
         return None
     device = device_of(settings.policy)
-    rows = longest_rows([trees], "rollout", model, train)
+    rows = longest_rows([trees], "rollout", model)
+    rows = rows._replace(rows=min(rows.rows, train.rows_together(rows.tokens)))
     processes = process_count()
     parts = training_memory(
         size,
@@ -176,8 +176,8 @@ def need_of_training(
         processes=processes,
         reference=holds_reference(train, model),
     )
-    setting = Microbatch("train", train, rows, train.rows_per_microbatch)
-    return setting.need(parts, device, processes)
+    limit = limit_of("train", train, rows, train.rows_per_microbatch)
+    return MemoryNeed(parts, device, *limit, processes)
 
 
 def expected_of_training(
@@ -202,13 +202,14 @@ def need_of_imitation(
     if isinstance(size, str):
         return None
     device = device_of(settings.policy)
-    rows = longest_rows(trees, "demos", model, sft)
-    tokens = min(rows.tokens, sft.max_length)
-    rows = rows._replace(rows=sft.rows_together(tokens), tokens=tokens)
+    rows = longest_rows(trees, "demos", model)
+    rows = rows._replace(tokens=min(rows.tokens, sft.max_length))
     processes = process_count()
+    whole = sft.samples_per_update // processes
+    rows = rows._replace(rows=min(whole, sft.rows_together(rows.tokens)))
     parts = training_memory(size, rows, sft, device, processes=processes)
-    setting = Microbatch("sft", sft, rows, sft.samples_per_update // processes)
-    return setting.need(parts, device, processes)
+    limit = limit_of("sft", sft, rows, whole)
+    return MemoryNeed(parts, device, *limit, processes)
 
 
 def expected_of_imitation(
@@ -221,32 +222,22 @@ def expected_of_imitation(
     return _expected(size, need, None, note, trained_bytes(size, WEIGHT))
 
 
-class Microbatch(NamedTuple):
-    """The setting that limits a forward pass, and what it lets one hold."""
+def limit_of(
+    section: str, settings: TrainSettings | SftSettings, rows: RowSize, whole: int
+) -> tuple[str, int, int]:
+    """The setting that limits a microbatch, its value, and what a lower one divides.
 
-    section: str
-    settings: TrainSettings | SftSettings
-    rows: RowSize
-    whole: int
-    """The number that lowered rows must divide."""
-
-    def need(self, parts: Bytes, device: Device, processes: int = 1) -> MemoryNeed:
-        """The memory of a stage, which a lower setting makes less."""
-        setting = f"{self.section}.{self.settings.microbatch_limit}"
-        tokens = self.settings.tokens_per_microbatch
-        held, whole = self.rows.rows, self.whole
-        if tokens is not None:
-            held, whole = min(tokens, held * self.rows.tokens), tokens
-        return MemoryNeed(parts, device, setting, held, whole, processes)
+    `whole` is what rows divide.
+    """
+    setting = f"{section}.{settings.microbatch_limit}"
+    tokens = settings.tokens_per_microbatch
+    if tokens is None:
+        return setting, rows.rows, whole
+    return setting, min(tokens, rows.rows * rows.tokens), tokens
 
 
-def longest_rows(
-    trees: Sequence[Path],
-    writer: str,
-    model: str,
-    settings: TrainSettings | SftSettings,
-) -> RowSize:
-    """The rows of a microbatch, all as long as the longest texts of the trees' steps.
+def longest_rows(trees: Sequence[Path], writer: str, model: str) -> RowSize:
+    """All steps of the trees as rows, all as long as the longest texts.
 
     Raises what `checked_trees` and `load_tokenizer` raise.
     """
@@ -263,7 +254,7 @@ def longest_rows(
     # A demonstration has no tokens yet; it will have one more than its text.
     answered = sampled or len(tokenizer(response).input_ids) + 1
     tokens = len(prompt_ids(tokenizer, prompt)) + answered
-    return RowSize(min(settings.rows_together(tokens), count), tokens, answered)
+    return RowSize(count, tokens, answered)
 
 
 def need_of_loop(
@@ -290,7 +281,8 @@ def need_of_loop(
         size, rows, train, device, models=models, reference=reference
     )
     parts["sampler at rest"] = resting
-    update = Microbatch("train", train, rows, rows.rows).need(parts, device)
+    limit = limit_of("train", train, rows, train.rows_per_microbatch)
+    update = MemoryNeed(parts, device, *limit)
     return max(sampling, update, key=lambda need: need.total)
 
 

@@ -102,7 +102,7 @@ def check_capability(settings: Settings, world: World) -> None:
 
 
 def check_policy(settings: Settings, kind: str) -> None:
-    """Raises UsageError for an unknown kind of policy, or a server's invalid address.
+    """Raises UsageError for an unknown kind of policy, or settings that it refuses.
 
     Raises MissingError if vLLM is needed and not installed.
     """
@@ -112,6 +112,8 @@ def check_policy(settings: Settings, kind: str) -> None:
 
         checked_url(settings.policy.endpoint.base_url)
     if kind == "vllm":
+        from agentcli.policies.vllm_engine import check_vllm
+
         refuse_missing_vllm()
         from agentcli.policies.load import accelerator
 
@@ -120,6 +122,7 @@ def check_policy(settings: Settings, kind: str) -> None:
                 "policy.kind: vllm does not use Apple's GPU (mps); use --policy "
                 "transformers"
             )
+        check_vllm(settings)
 
 
 def refuse_shard(settings: Settings, stage: str) -> None:

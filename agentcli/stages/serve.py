@@ -7,6 +7,7 @@ case.
 """
 
 import hashlib
+import json
 import os
 import signal
 import socket
@@ -23,7 +24,12 @@ from pathlib import Path
 from agentcli.errors import MissingError, UsageError
 from agentcli.policies.load import adapter_base, existing
 from agentcli.policies.registry import refuse_missing_vllm
-from agentcli.policies.vllm_engine import engine_options, environment, rank_of
+from agentcli.policies.vllm_engine import (
+    check_vllm,
+    engine_options,
+    environment,
+    rank_of,
+)
 from agentcli.records.http import Asking, BlockingHttpClient, NoAnswerError
 from agentcli.records.kernel import die_with_parent
 from agentcli.records.runs import hash_inputs
@@ -68,6 +74,7 @@ def plan(settings: Settings, model: str, *, host: str, port: int) -> ServerPlan:
     Raises MissingError without vLLM or the model, UsageError for a port in use.
     """
     refuse_missing_vllm()
+    check_vllm(settings)
     check_model(model)
     _check_free(host, port)
     base = adapter_base(existing(model))
@@ -130,7 +137,7 @@ def perform(server: ServerPlan, ready: Callable[[], None]) -> None:
 def command(server: ServerPlan) -> list[str]:
     """The command line of the server."""
     rank = rank_of(server.adapter) if server.adapter else 0
-    options = engine_options(server.model, server.settings.policy, rank)
+    options = engine_options(server.model, server.settings, rank)
     del options["skip_tokenizer_init"]
     served = server.name
     words = [sys.executable, "-m", SERVER, "--uvicorn-log-level", "error"]
@@ -143,6 +150,10 @@ def command(server: ServerPlan) -> list[str]:
         flag = name.replace("_", "-")
         if isinstance(value, bool):
             words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif isinstance(value, dict):
+            words += [f"--{flag}", json.dumps(value)]
+        elif isinstance(value, list):
+            words += [f"--{flag}", *map(str, value)]
         else:
             words += [f"--{flag}", str(value)]
     return words

@@ -1,6 +1,5 @@
-"""What of the vllm policy can be held without vLLM: refusals, the files it is given, the check after a reload."""
+"""What of the vllm policy can be held without vLLM: refusals, the files it is given, the sums that a reload is checked by."""
 
-import asyncio
 import os
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -10,16 +9,16 @@ from typing import Any
 import pytest
 import torch
 from agentcli.policies.chat_tokens import configured_ends
-from agentcli.policies.hf import TransformersPolicy
-from agentcli.policies.load import load_model, load_tokenizer
-from agentcli.policies.reload_check import Sample, check_weights_of_engine
-from agentcli.policies.vllm_engine import HEAD, environment, folder_with_head, longest_sequence, rank_of
-from agentcli.records.settings import PolicySettings, Settings
+from agentcli.policies.vllm import replica_of
+from agentcli.policies.vllm_engine import HEAD, check_vllm, environment, folder_with_head, longest_sequence, rank_of
+from agentcli.policies.vllm_worker import same_sums, sum_of
+from agentcli.records.settings import ClusterSettings, PolicySettings, Settings, VllmSettings
 from agentcli.stages.resolve import find_model
 from agentcli.stages.serve import served_name
 from command_line import agentcli
+from hypothesis import given
+from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
-from policy_requests import make_requests
 from refusal import refused
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -41,18 +40,6 @@ def saved(model: Any, tokenizer: Any, tmp_path: Path) -> Saved:
         return folder
 
     return save
-
-
-def sampled(folder: Path) -> list[Sample]:
-    """Responses of the model in a folder."""
-    policy = TransformersPolicy(load_model(str(folder)), load_tokenizer(str(folder)), PolicySettings())
-
-    async def ask() -> list[Sample]:
-        requests = make_requests(4, seed=3)
-        replies = await asyncio.gather(*map(policy.respond, requests))
-        return [(policy.tokens.prompted(request), reply) for request, reply in zip(requests, replies, strict=True)]
-
-    return asyncio.run(ask())
 
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="vllm is installed here")
@@ -97,20 +84,77 @@ def test_a_model_with_a_head_is_reloaded_as_it_is(saved: Saved) -> None:
         assert folder == checkpoint
 
 
-def test_responses_of_the_checkpoint_pass_and_those_of_other_weights_do_not(saved: Saved) -> None:
-    first, second = saved("first"), saved("second")
-    samples = sampled(first)
-    check_weights_of_engine(str(first), samples, "float32")
-    refused(lambda: check_weights_of_engine(str(second), samples, "float32"), 1, names=str(second), remedy="--resume")
+@given(st.integers(0, 2**32), st.integers(1, 60), st.integers(0, 60), st.sampled_from([torch.float32, torch.bfloat16]))
+def test_a_sum_is_that_of_its_parts_in_any_arrangement_and_of_no_other_weights(
+    seed: int, rows: int, cut: int, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.randn(rows, 8, generator=generator)
+    whole = sum_of(weights, dtype)
+    shuffled = weights[torch.randperm(rows, generator=generator)].to(dtype)
+    padded = torch.cat([shuffled[:cut].T.flatten(), -torch.zeros(5, dtype=dtype), shuffled[cut:].flatten()])
+    assert sum_of(padded, dtype) == whole
+    assert (sum_of(weights[:cut], dtype) + sum_of(weights[cut:], dtype)) % 2**64 == whole
+    updated = weights.clone()
+    updated[rows // 2] *= 1 + 2 * torch.finfo(dtype).eps
+    assert sum_of(updated, dtype) != whole
 
 
-def test_the_mean_is_judged_in_16_bits(saved: Saved) -> None:
-    first = saved("first")
-    samples = sampled(first)
-    check_weights_of_engine(str(first), samples, "bfloat16")
-    for _ in range(8):
-        far = saved("far")
-    refused(lambda: check_weights_of_engine(str(far), samples, "bfloat16"), 1, names=str(far))
+def test_sums_tell_weights_in_16_bits_apart() -> None:
+    weights = torch.arange(1, 3000, dtype=torch.int16).view(torch.bfloat16)
+    assert len({sum_of(weight, torch.bfloat16) for weight in weights}) == len(weights)
+
+
+def test_a_tensor_larger_than_a_chunk_is_summed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = torch.randn(3, 7)
+    whole = sum_of(weights, torch.float32)
+    monkeypatch.setattr("agentcli.policies.vllm_worker.CHUNK", 4)
+    assert sum_of(weights, torch.float32) == whole
+
+
+def test_what_two_gpus_share_counts_once() -> None:
+    query, key, norm = 5, 7, 2**64 - 1
+    first, second = ({"q": query, "k": key, "norm": norm}, 10), ({"q": query + 1, "k": key, "norm": norm}, 7)
+    assert same_sums([first, second])
+    assert not same_sums([first, ({**second[0], "q": query + 2}, 7)])
+
+
+def with_vllm(**values: Any) -> Settings:
+    return Settings(policy=PolicySettings(kind="vllm", vllm=VllmSettings(**values)))
+
+
+@pytest.mark.parametrize("there", [2, 8])
+def test_replicas_and_tensor_parallel_take_the_gpus_that_are_there(there: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: there)
+    check_vllm(with_vllm(replicas=there))
+    check_vllm(with_vllm(replicas=there // 2, tensor_parallel=2))
+    many = with_vllm(replicas=there, tensor_parallel=2)
+    refused(lambda: check_vllm(many), names=(f"{2 * there} GPUs", f"{there} are visible"), remedy="lower")
+    # Workers of a cluster see other GPUs.
+    many.cluster = ClusterSettings(on="ray://10.0.0.1:10001")
+    check_vllm(many)
+
+
+def test_on_a_cpu_replicas_are_engines_side_by_side() -> None:
+    assert torch.cuda.device_count() == 0
+    check_vllm(with_vllm(replicas=4))
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [("data_parallel_size", "policy.vllm.replicas"), ("dtype", "policy.dtype"), ("logprobs_mode", "leave it out")],
+)
+def test_what_agentcli_sets_is_no_option(name: str, remedy: str) -> None:
+    chosen = with_vllm(options={name: 2})
+    refused(lambda: check_vllm(chosen), names=f"policy.vllm.options.{name}", remedy=remedy)
+
+
+def test_tasks_are_dealt_by_their_ids() -> None:
+    tasks = [f"train/{number}" for number in range(400)]
+    dealt = [replica_of(task, 4) for task in tasks]
+    assert dealt[:6] == [replica_of(task, 4) for task in tasks[:6]]
+    assert all(80 < dealt.count(replica) < 120 for replica in range(4))
+    assert {replica_of(task, 1) for task in tasks} == {0}
 
 
 def test_the_rank_of_an_adapter(model: Any, tmp_path: Path) -> None:

@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 from processes import as_here, wait_until_gone
 
 SETTINGS = """
 environment: {name: "gated_world:GatedWorld", max_steps: 6, options: {tasks: 64, length: 3}}
 prompt: {style: compact}
-policy: {temperature: 1.0, max_tokens: 16, max_prompt_tokens: 512}
+policy: {temperature: 1.0, max_tokens: 16, max_prompt_tokens: 512, dtype: float32}
 demos: {count: 32, keep: all}
 sft: {updates: 60, learning_rate: 1.0e-2, tiny: {hidden: 64, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}}
 rollout: {leaves: 4, tasks_per_step: 4, concurrency: 4}
-train: {learning_rate: 1.0e-3}
+train: {learning_rate: 1.0e-3, bf16: false}
 run: {iterations: 3}
 """
 CHAIN = [
@@ -32,6 +33,10 @@ NEEDS_VLLM = [
     pytest.mark.slow,
     pytest.mark.skipif(find_spec("vllm") is None, reason="vllm is not installed; scripts/test_vllm.sh has it"),
 ]
+ON_CPU = not torch.cuda.is_available()
+REPLICAS = 1 if torch.cuda.device_count() == 1 else 2
+REPLICATED = ("--set", f"policy.vllm.replicas={REPLICAS}")
+LAST_ENGINE = f"EngineCore_DP{REPLICAS - 1}" if REPLICAS > 1 else "EngineCore"
 PATIENCE = 600.0
 """Seconds that anything may take; an engine starts in one minute on two free cores."""
 

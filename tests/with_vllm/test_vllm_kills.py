@@ -9,7 +9,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.stages.serve import served_name
 from command_line import agentcli
 from refusal import refused
-from vllm_commands import NEEDS_VLLM, START, Command, begun
+from vllm_commands import LAST_ENGINE, NEEDS_VLLM, REPLICATED, START, Command, begun
 
 pytestmark = [*NEEDS_VLLM, pytest.mark.usefixtures("folder")]
 
@@ -21,8 +21,8 @@ def lines(run: str) -> int:
 
 
 def test_a_killed_engine_ends_the_rollout_in_one_line_and_it_resumes() -> None:
-    gated = begun("rollout", *START, "-o", "killed", "-q")
-    command = gated.struck(gated.command.named("EngineCore"), signal.SIGKILL)
+    gated = begun("rollout", *START, *REPLICATED, "-o", "killed", "-q")
+    command = gated.struck(gated.command.named(LAST_ENGINE), signal.SIGKILL)
     assert command.end() == 4
     assert "--resume" in command.refusal()
     assert 0 < lines("killed") < 64
@@ -32,8 +32,8 @@ def test_a_killed_engine_ends_the_rollout_in_one_line_and_it_resumes() -> None:
 
 
 def test_a_killed_command_leaves_no_engine() -> None:
-    gated = begun("rollout", *START, "-o", "left", "-q")
-    gated.command.named("EngineCore")
+    gated = begun("rollout", *START, *REPLICATED, "-o", "left", "-q")
+    gated.command.named(LAST_ENGINE)
     command = gated.struck(gated.command.process.pid, signal.SIGKILL)
     assert command.end() == -signal.SIGKILL
 

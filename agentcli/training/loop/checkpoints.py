@@ -60,8 +60,8 @@ def load_trainable(model: str, lora: LoraSettings) -> Any:
 
     It is on the CPU, or with lora.bits 4 on this process's GPU. With lora.rank 0
     a full checkpoint is trained itself. With a higher rank, it gets a new adapter,
-    initialised from torch's global random state; the base is in bfloat16 with lora.bits
-    16. An adapter directory is continued, in its own shape. Raises MissingError if it
+    initialised from torch's global random state. An adapter directory is continued, in
+    its own shape. Its base is in bfloat16 with lora.bits 16. Raises MissingError if it
     cannot be loaded, and what `check_bits` raises.
     """
     check_bits(lora)
