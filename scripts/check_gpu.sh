@@ -1,39 +1,92 @@
 #!/usr/bin/env bash
-# Checks on a machine with an NVIDIA GPU what was written and never run on one; docs/guides/gpu.md says what each line shows.
-# usage: scripts/check_gpu.sh MODEL [DIR]     MODEL: a directory or hub id, Qwen/Qwen2.5-0.5B-Instruct for instance; DIR: a new folder
-# Needs agentcli[alfworld,vllm,test] in the environment that is active.
-set -euo pipefail
+# Checks on a machine with an NVIDIA GPU what was written and never run on one; docs/guides/gpu.md says what each step shows.
+# One line a step, `ok` or `FAILED`; a failure stops nothing. Exit code 1 if any step failed.
+# usage: scripts/check_gpu.sh train [DIR]            needs no network, no model and no vLLM; under 10 minutes
+#        scripts/check_gpu.sh vllm MODEL [DIR]       MODEL: a directory or hub id, Qwen/Qwen2.5-0.5B-Instruct for instance
+#        scripts/check_gpu.sh train --small [DIR]    the same steps with tiny shapes, on a CPU too
+# Needs agentcli[alfworld,test] in the active environment; vllm needs agentcli[vllm] besides.
+set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-model=${1:?usage: scripts/check_gpu.sh MODEL [DIR]}
-out=${2:-gpu-check}
+usage='usage: scripts/check_gpu.sh train [--small] [DIR] | vllm MODEL [DIR]'
+part=${1:?$usage}
+shift
+small=''
+case $part in
+  train) if [[ ${1:-} == --small ]]; then small=--small; shift; fi ;;
+  vllm) model=${1:?$usage}; shift ;;
+  *) printf 'error: %s\n' "$usage" >&2; exit 2 ;;
+esac
+out=${1:-gpu-check}
 [[ ! -e $out ]] || { printf 'error: %s exists; name another folder\n' "$out" >&2; exit 2; }
-python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || { printf 'error: torch sees no GPU; type: agentcli doctor\n' >&2; exit 4; }
+[[ -n $small ]] || python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' ||
+  { printf 'error: torch sees no GPU; type: agentcli doctor\n' >&2; exit 4; }
 mkdir -p "$out"
+failed=0
 
-few=(--env alfworld --tasks 2 --leaves 4 --max-steps 4 -q)
-loop=(spark-alfworld --model "$model" --policy vllm --iterations 3 --tasks-per-iteration 2 --leaves 4 --max-steps 4
-  --set policy.vllm.gpu_memory_utilization=0.6 --learning-rate 1e-5 -q)
+# step NAME COMMAND...: one line that says whether the command ended well; what it printed is in the folder.
+step() {
+  local name=$1 log=$out/${1// /-}.log begun=$SECONDS
+  shift
+  if "$@" >"$log" 2>&1; then
+    printf 'ok      %4d s  %s\n' $((SECONDS - begun)) "$name"
+  else
+    printf 'FAILED  %4d s  %s: %s (%s)\n' $((SECONDS - begun)) "$name" "$(grep -v '^$' "$log" | tail -1 | cut -c1-200)" "$log"
+    failed=1
+  fi
+}
 
-step() { printf '\n== %s\n' "$1"; }
+# compare KEY ONE OTHER: the figures of two trainings agree up to rounding in 16 bits.
+compare() { python "$root/scripts/check_gpu.py" same "$out/$2" "$out/$3"; }
 
-step 'the tests of the vllm policy: gaps, seeds, reloads, kills'
-(cd "$root" && python -m pytest -m "slow or not slow" -v tests/with_vllm)
+# killed: a loop that is killed in its second iteration and resumed.
+killed() {
+  agentcli run "${loop[@]}" -o "$out/killed" &
+  local loop_process=$!
+  until [[ -e $out/killed/iteration_001 ]] || ! kill -0 "$loop_process" 2>/dev/null; do sleep 0.2; done
+  kill -9 "$loop_process"
+  wait "$loop_process"
+  agentcli run "${loop[@]}" -o "$out/killed" --resume
+}
 
-step 'sampling by transformers and by vLLM'
-agentcli rollout "${few[@]}" --model "$model" -o "$out/transformers"
-agentcli rollout "${few[@]}" --model "$model" --policy vllm -o "$out/vllm"
-
-step 'a loop whose engine sleeps while the GPU trains, at each level, and with an adapter'
-agentcli run "${loop[@]}" -o "$out/loop"
-agentcli run "${loop[@]}" --set policy.vllm.sleep=2 -o "$out/loop-2"
-agentcli run "${loop[@]}" --lora 16 -o "$out/loop-lora"
-
-step 'the largest gap between sampler and trainer, by run'
-grep -ho '"gap_m[a-z]*":[^,]*' "$out"/loop*/iteration_*/metrics.jsonl | sort -u | tail -20
-
-step 'a 4-bit adapter'
-agentcli assign-credit "$out/vllm" -q
-agentcli train "$out/vllm" --lora 16 --set train.lora.bits=4 -o "$out/four-bits" -q
-
-step 'speed'
-python "$root/scripts/bench_vllm.py" --model "$model" --prompts 64 --siblings 8 --words 800 --max-tokens 128
+world=(--preset quickstart -q)
+if [[ $part == train ]]; then
+  few=(--tasks 8 --leaves 8)
+  updates=300 iterations=3
+  if [[ -n $small ]]; then few=(--tasks 2 --leaves 4) updates=20; fi
+  tiny=$out/sft/checkpoint
+  loop=(quickstart --model "$tiny" --iterations "$iterations" --tasks-per-iteration 2 -q)
+  step 'demonstrations' agentcli demos "${world[@]}" --count 60 -o "$out/demos"
+  step 'sft' agentcli sft "$out/demos" "${world[@]}" --set sft.updates=$updates -o "$out/sft"
+  step 'rollout' agentcli rollout "${world[@]}" --model "$tiny" "${few[@]}" -o "$out/trees"
+  step 'credit' agentcli assign-credit "$out/trees" -q
+  step 'train, plain rows' agentcli train "$out/trees" -q --set train.packing=off -o "$out/plain"
+  step 'train, packed' agentcli train "$out/trees" -q --set train.packing=on -o "$out/packed"
+  step 'packed is plain' compare loss plain packed
+  step 'train, nothing recomputed' agentcli train "$out/trees" -q --set train.packing=off --set train.gradient_checkpointing=false -o "$out/kept"
+  step 'recomputed is kept' compare loss plain kept
+  step 'train, adapter' agentcli train "$out/trees" -q --lora 8 -o "$out/lora"
+  step 'loop' agentcli run "${loop[@]}" -o "$out/loop"
+  step 'loop, adapter' agentcli run "${loop[@]}" --lora 8 -o "$out/loop-lora"
+  step 'loop, sharded' agentcli run "${loop[@]}" --set train.sharding=fsdp --set run.train_in=child -o "$out/loop-sharded"
+  step 'loop, killed and resumed' killed
+  step 'killed is undisturbed' compare loss loop killed
+  step 'speed and memory' python "$root/scripts/check_gpu.py" speed "$out" $small
+  [[ ! -e $out/speed.json ]] || cat "$out/speed.json"
+else
+  few=(--env alfworld --tasks 2 --leaves 4 --max-steps 4 -q)
+  # At the default share of the memory: a smaller one hides what the trainer does not give back.
+  loop=(spark-alfworld --model "$model" --policy vllm --iterations 3 --tasks-per-iteration 2 --leaves 4 --max-steps 4 --learning-rate 1e-5 -q)
+  step 'tests of the vllm policy' python -m pytest -m 'slow or not slow' -q "$root/tests/with_vllm"
+  step 'rollout by transformers' agentcli rollout "${few[@]}" --model "$model" -o "$out/transformers"
+  step 'rollout by vLLM' agentcli rollout "${few[@]}" --model "$model" --policy vllm -o "$out/vllm"
+  step 'loop, engine asleep at level 1' agentcli run "${loop[@]}" -o "$out/loop"
+  step 'loop, engine asleep at level 2' agentcli run "${loop[@]}" --set policy.vllm.sleep=2 -o "$out/loop-2"
+  step 'loop, adapter' agentcli run "${loop[@]}" --lora 16 -o "$out/loop-lora"
+  step 'credit' agentcli assign-credit "$out/vllm" -q
+  step 'train, adapter on a base of 4 bits' agentcli train "$out/vllm" --lora 16 --set train.lora.bits=4 -o "$out/four-bits" -q
+  step 'speed' python "$root/scripts/bench_vllm.py" --model "$model" --prompts 64 --siblings 8 --words 800 --max-tokens 128
+  printf 'gaps between sampler and trainer: '
+  grep -ho '"gap_m[a-z]*":[^,]*' "$out"/loop*/iteration_*/metrics.jsonl | sort -u | tail -6 | tr '\n' ' '
+  printf '\n'
+fi
+exit $failed

@@ -6,6 +6,7 @@ computed again. Every trajectory is taken to have all its steps.
 
     python scripts/estimate_presets.py
     python scripts/estimate_presets.py spark-alfworld carl-alfworld --prompt 800 --response 100
+    python scripts/estimate_presets.py --iteration       # the seconds of one iteration of spark-alfworld, by part
 """
 
 import argparse
@@ -74,9 +75,77 @@ PRESETS = (
 )
 
 
+RESPONSES = 2300
+"""Of one iteration: 16 tasks x 8 leaves, 18 steps each on average."""
+PROMPT, RESPONSE = 650, 110
+NEW = 0.55
+"""Share of a prompt that no sibling has computed (docs/measured.md: 45 % is shared)."""
+MFU = 0.22
+"""Share of the peak that training reaches, with weights in float32 under autocast."""
+PEAK = 989e12
+DISK = 2e9
+"""Bytes a second, read, hashed or written."""
+STEP_SECONDS = 0.0022
+"""Of an environment; measured: 3,840 steps in 8.6 s."""
+START = 15.0
+"""Seconds in which a process that trains imports and sets up; assumed."""
+
+
+def iteration() -> None:
+    """Prints the parts of one iteration of spark-alfworld, with their formulas."""
+    table = Table("part", "1.5B, one GPU", "7B, eight GPUs", "formula")
+    columns = []
+    for model, gpus in zip(MODELS, (1, 8), strict=True):
+        columns.append(_parts(model.size(0), gpus))
+    for part, (_, formula) in columns[0].items():
+        cells = [f"{column[part][0]:.0f}" for column in columns]
+        table.add_row(part, *cells, formula)
+    sums = [sum(value for value, _ in column.values()) for column in columns]
+    table.add_row("sum", *[f"{value:.0f}" for value in sums], "")
+    Console(width=140).print(table)
+
+
+def _parts(size: ModelSize, gpus: int) -> dict[str, tuple[float, str]]:
+    """Seconds and formula of every part, with P parameters and R responses."""
+    parameters, tokens = size.all, RESPONSES * (PROMPT + RESPONSE)
+    running = 128 / gpus
+    row = RowSize(int(running), PROMPT + RESPONSE, RESPONSE)
+    of_token = (2 * parameters + cache_bytes(size, row, 2)) / MEMORY_SPEED
+    prefill = 2 * parameters * RESPONSES * PROMPT * NEW / (FLOPS * gpus)
+    return {
+        "engine wakes and reads": (2 * parameters / DISK, "2 P bytes / 2 GB/s"),
+        "prompts": (prefill, "2 P R 650 x 0.55 / (0.4 x 989e12 x GPUs)"),
+        "responses": (
+            of_token * RESPONSE * RESPONSES / 128,
+            "(2 P + cache) bytes / 2.0 TB/s x 110 R / 128 in flight",
+        ),
+        "environments, beside them": (
+            0.0,
+            f"{STEP_SECONDS * RESPONSES:.0f} s of one process, measured on a CPU",
+        ),
+        "process that trains": (START, "assumed"),
+        "weights, moments: read, hashed": (
+            20 * parameters / DISK,
+            "20 P bytes / 2 GB/s",
+        ),
+        "reference": (
+            2 * parameters * tokens / (MFU * PEAK * gpus),
+            "2 P x 760 R / (0.22 x 989e12 x GPUs)",
+        ),
+        "updates": (
+            8 * parameters * tokens / (MFU * PEAK * gpus),
+            "8 P x 760 R / (0.22 x 989e12 x GPUs)",
+        ),
+        "weights, moments: written": (12 * parameters / DISK, "12 P bytes / 2 GB/s"),
+    }
+
+
 def main() -> None:
     """Prints a line for each preset, model and way to train."""
     options = _options()
+    if options.iteration:
+        iteration()
+        return
     table = Table(
         "preset",
         "model",
@@ -124,6 +193,7 @@ def _sampling_seconds(
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("presets", nargs="*", default=PRESETS)
+    parser.add_argument("--iteration", action="store_true")
     parser.add_argument("--prompt", type=int, default=800, help="tokens of a prompt")
     parser.add_argument(
         "--response", type=int, default=100, help="tokens of a response"

@@ -312,7 +312,9 @@ def _gpus(settings: Settings, ray: Any) -> float:
     has_gpus = ray.cluster_resources().get("GPU", 0) > 0
     if not has_gpus or policy.kind not in LOADING:
         return 0.0
-    return float(policy.vllm.tensor_parallel if policy.kind == "vllm" else 1)
+    if policy.kind != "vllm":
+        return 1.0
+    return float(policy.vllm.replicas * policy.vllm.tensor_parallel)
 
 
 def _refuse_too_many(

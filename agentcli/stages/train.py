@@ -290,12 +290,12 @@ def perform(
     if session.done and is_there(run.checkpoint):
         run.forget_snapshot()
         return session.nothing_owed(session.done)
-    if _carries(settings) and not plan.carry:
-        session.progress.note(f"fresh optimiser: no {plan.carried} to carry on")
     session.progress.wait("loading model")
     objective = make_objective(settings.train.objective)
     _check_model(plan, objective)
     note = warn or session.progress.note
+    if _carries(settings) and not plan.carry:
+        session.progress.note(f"fresh optimiser: no {plan.carried} to carry on")
     limit = settings.train.microbatch_limit
     fitting = fitting_settings(session, f"train.{limit}", plan.need, note).train
     changes = {limit: getattr(fitting, limit)}
@@ -324,12 +324,9 @@ def perform(
         tracking_dir=plan.tracking_dir,
         sampled=_sampled(plan) if settings.tracking.to else None,
     )
-    statistics = {
-        "optimizer_carried": plan.carry,
-        **objective.train(job, plan.trees, plan.credit),
-    }
-    if used != plan.used:
-        statistics |= changes
+    statistics = {"optimizer_carried": plan.carry}
+    statistics |= objective.train(job, plan.trees, plan.credit)
+    statistics |= changes if used != plan.used else {}
     for line in _remarks(statistics, settings.train):
         note(line)
     # Later stages inherit the number that was asked for.

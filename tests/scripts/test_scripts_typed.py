@@ -59,16 +59,23 @@ def typed_by(script: str, *words: str, folder: Path) -> list[list[str]]:
     return [json.loads(line) for line in Path(record).read_text(encoding="utf-8").splitlines()]
 
 
-def test_what_is_checked_on_a_gpu_is_typed_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = typed_by("check_gpu.sh", "model", folder=tmp_path)
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [
+        (("train", "--small", "out"), {"demos", "sft", "rollout", "assign-credit", "train", "run"}),
+        (("vllm", "model", "out"), {"rollout", "run", "assign-credit", "train"}),
+    ],
+)
+def test_what_is_checked_on_a_gpu_is_typed_right(
+    words: tuple[str, ...], typed: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = typed_by("check_gpu.sh", *words, folder=tmp_path)
     commands = [words[1:] for words in lines if words[0] == "agentcli"]
-    assert {words[0] for words in commands} >= {"rollout", "run", "assign-credit", "train"}
-    for words in commands:
-        parse(words)
-    benches = [words for words in lines if "bench_vllm" in "".join(words)]
-    assert benches
-    for words in benches:
-        monkeypatch.setattr(sys, "argv", words[1:])
+    assert {words[0] for words in commands} == typed
+    for command in commands:
+        parse(command)
+    for bench in [words for words in lines if "bench_vllm" in "".join(words)]:
+        monkeypatch.setattr(sys, "argv", bench[1:])
         assert bench_vllm._options().model == "model"
 
 

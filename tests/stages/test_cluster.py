@@ -86,6 +86,7 @@ def test_a_worker_rests_at_the_end_of_its_stage(tmp_path: Path, monkeypatch: pyt
     ("policy", "there", "wanted", "gpus"),
     [
         (PolicySettings(kind="vllm", vllm=VllmSettings(tensor_parallel=2)), 8, None, 2),
+        (PolicySettings(kind="vllm", vllm=VllmSettings(tensor_parallel=2, replicas=3)), 8, None, 6),
         (PolicySettings(kind="vllm"), 8, None, 1),
         (PolicySettings(kind="vllm"), 0, None, 0),
         (PolicySettings(kind="transformers", vllm=VllmSettings(tensor_parallel=2)), 8, None, 1),

@@ -96,8 +96,7 @@ def run_sft(
     tokens = ChatTokens(tokenizer, ends, settings.max_length, sight)
     samples, counts = _samples(trees, tokens, dialect_of, job, words)
     words.warn("the demonstrations", job.model)
-    passes_in_updates = len(samples) / settings.samples_per_update
-    updates = settings.updates or max(1, round(settings.epochs * passes_in_updates))
+    updates = _updates(settings, len(samples))
     plan = plan_imitation(samples, updates, settings, job.seed, processes)
     plan = plan.packed_as_set(settings.packing, model)
     packing = plan.choice.packing
@@ -113,11 +112,10 @@ def run_sft(
     )
     place(model, settings, processes, arguments.device)
     if packing is not None:
-        rows = next(plan.batches())
-        pad = tokenizer.pad_token_id
+        rows, pad = next(plan.batches()), tokenizer.pad_token_id
         check_packed(PACKING, packing, model, rows, pad, arguments.device)
+    parts = plan.parts()
     with keeping_cache(model):
-        parts = plan.parts()
         trainer = ImitationTrainer(model, arguments, tokenizer, parts, packing, sight)
         trained = _trained(trainer, model, updates)
         lines = run(job, trainer, trained, SftMetrics, facts, updates, processes)
@@ -134,6 +132,12 @@ def run_sft(
         "unknown_tokens": words.unknown,
         "unknown_words": words.frequent(),
     }
+
+
+def _updates(settings: SftSettings, samples: int) -> int:
+    """The number of updates: as set, or enough for so many epochs."""
+    passes_in_updates = samples / settings.samples_per_update
+    return settings.updates or max(1, round(settings.epochs * passes_in_updates))
 
 
 def _picture_fact(samples: Sequence[Sample]) -> Facts:
