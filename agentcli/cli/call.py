@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentcli.cli.effects import refuse_without_effect
 from agentcli.cli.typed import typed_settings
-from agentcli.environments.protocol import BAR
+from agentcli.environments.making import BAR
 from agentcli.errors import UsageError
 from agentcli.records.processes import rank
 from agentcli.records.regular import is_there

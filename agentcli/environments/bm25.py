@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agentcli.environments.protocol import BAR, no_bar
+from agentcli.environments.making import BAR, no_bar
 
 LUCENE_K1, LUCENE_B = 0.9, 0.4
 """Lucene's own defaults in pyserini."""

@@ -22,9 +22,7 @@ and refuses with a one-line error if it is missing:
     Examining  the world's tasks are questions with known answers
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -401,23 +399,6 @@ class Examining(Protocol):
         None where it is no answer. Raises DataError for a task of other settings.
         """
         ...
-
-
-Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-"""(title, total) -> a function to call with the number finished so far."""
-
-
-@contextmanager
-def no_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar that shows nothing."""
-    yield lambda done: None
-
-
-BAR: ContextVar[Bar] = ContextVar("BAR", default=no_bar)
-"""How a world that makes something once, which takes a long time, shows its progress.
-
-It does not know which command runs it: nothing is shown unless the command has set one.
-"""
 
 
 def options_of(settings: EnvironmentSettings, kind: type[OptionsT]) -> OptionsT:

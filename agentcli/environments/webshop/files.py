@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from agentcli.environments.protocol import BAR, PLACE, no_bar
+from agentcli.environments.making import BAR, no_bar
+from agentcli.environments.protocol import PLACE
 from agentcli.environments.webshop.options import WebshopOptions
 from agentcli.environments.webshop.products import (
     LONGEST_ASIN,
