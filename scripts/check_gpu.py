@@ -5,9 +5,9 @@ usage: python scripts/check_gpu.py same RUN RUN
 
 same    Loss and gradient norm of every update of both runs agree to 2 %: bfloat16 has
         three digits. Exit code 1 otherwise.
-speed   Makes models with random weights in the shape of Qwen2.5-0.5B and 1.5B, has each
-        play, and trains each in full and with an adapter. DIR/speed.json has a line for
-        each training: tokens/s, the share of the device's peak (MFU; 8 operations a
+speed   Makes models with random weights in the shape of Qwen2.5-0.5B and 1.5B, and
+        trains each on DIR/trees, in full and with an adapter. DIR/speed.json has a line
+        for each training: tokens/s, the share of the device's peak (MFU; 8 operations a
         parameter and token, since activations are recomputed), and the most memory
         that torch held beside the estimate of --dry-run. --small takes a tiny shape.
 """
@@ -104,13 +104,14 @@ def expected(*words: str) -> dict[str, Any]:
     return dict(json.loads(output.getvalue())["expected"])
 
 
-def measure(trees: Path, model: str, kind: str) -> dict[str, Any]:
-    """One training of a rollout: its speed, and its memory beside the estimate."""
+def measure(trees: Path, model: Path, kind: str) -> dict[str, Any]:
+    """One training on a rollout: its speed, and its memory beside the estimate."""
     import torch
 
     on_gpu = torch.cuda.is_available()
-    out = trees.with_name(f"{trees.name}-{kind}")
-    words = ("train", str(trees), *TRAININGS[kind], "-q", "-o", str(out))
+    out = trees.with_name(f"{model.name}-{kind}")
+    words = ["train", str(trees), "--model", str(model), *TRAININGS[kind]]
+    words += ["-q", "-o", str(out)]
     estimate = expected(*words)
     gc.collect()
     if on_gpu:
@@ -119,10 +120,10 @@ def measure(trees: Path, model: str, kind: str) -> dict[str, Any]:
     command(*words)
     lines = list(figures(out))
     seconds = sum(line["seconds"] for line in lines)
-    tokens = sum(line["tokens_read"] for line in lines)
+    tokens = sum(line["tokens_read"] - line["tokens_saved"] for line in lines)
     record = json.loads((out / "manifest.json").read_bytes())["stages"]["train"]
     result: dict[str, Any] = {
-        "model": model,
+        "model": model.name,
         "training": kind,
         "tokens": tokens,
         "tokens/s": round(tokens / seconds, 1),
@@ -145,11 +146,7 @@ def speed(out: Path, shapes: dict[str, tuple[int, ...]]) -> None:
     lines = []
     for name, shape in shapes.items():
         model = make(out / f"model-{name}", shape, out / "sft" / "checkpoint")
-        trees = out / f"trees-{name}"
-        world = ("--preset", "quickstart", "-q", "--model", str(model))
-        command("rollout", *world, "--tasks", "8", "--leaves", "8", "-o", str(trees))
-        command("assign-credit", str(trees), "-q")
-        lines += [measure(trees, name, kind) for kind in TRAININGS]
+        lines += [measure(out / "trees", model, kind) for kind in TRAININGS]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (out / "speed.json").write_text(text, encoding="utf-8")
 
