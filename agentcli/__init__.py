@@ -7,8 +7,6 @@ what a run holds (agentcli/api.py). They are imported when they are first asked 
 import os
 from typing import TYPE_CHECKING, Any
 
-from agentcli.version import __version__
-
 if TYPE_CHECKING:
     from agentcli.api import (
         assign,
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
         to_frame,
         trajectories,
     )
+    from agentcli.version import __version__
 
 SENDS_NOTHING = {
     "GRADIO_ANALYTICS_ENABLED": "False",
@@ -49,7 +48,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module("agentcli.api"), name)
+    module = "agentcli.version" if name == "__version__" else "agentcli.api"
+    return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:
