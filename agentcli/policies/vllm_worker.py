@@ -70,9 +70,9 @@ class WeightSums:
     def _adapter(self, number: int) -> Iterator[tuple[str, Tensor]]:
         from vllm.lora.layers import BaseLayerWithLoRA
 
-        slots = self.model_runner.lora_manager._adapter_manager.lora_index_to_id
-        slot = slots.index(number)
-        for path, module in self.model_runner.get_model().named_modules():
+        model = self.model_runner.get_model()
+        slot = model.lora_manager.lora_index_to_id.index(number)
+        for path, module in model.named_modules():
             if not isinstance(module, BaseLayerWithLoRA):
                 continue
             for kind in ("lora_a_stacked", "lora_b_stacked"):

@@ -80,7 +80,7 @@ def gradients(model, plans):
         for number in range(plan.microbatches_per_update):
             batch = batches[number]
             logprobs, _ = target_scores(model, batch)
-            losses = token_losses(logprobs, batch["old_N"], batch["advantages_N"], 0.2, None, 0.0)
+            losses = token_losses(logprobs, batch, TrainSettings(beta=0.0))
             (batch["weights_N"] * losses.loss_N).sum().backward()
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 
