@@ -278,11 +278,17 @@ def need_of_loop(
     rows = sampled_rows(settings)
     rows = rows._replace(rows=train.rows_together(rows.tokens))
     parts = training_memory(
-        size, rows, train, device, models=models, reference=reference
+        size,
+        rows,
+        train,
+        device,
+        models=models,
+        processes=settings.run.processes,
+        reference=reference,
     )
     parts["sampler at rest"] = resting
     limit = limit_of("train", train, rows, train.rows_per_microbatch)
-    update = MemoryNeed(parts, device, *limit)
+    update = MemoryNeed(parts, device, *limit, settings.run.processes)
     return max(sampling, update, key=lambda need: need.total)
 
 
