@@ -21,7 +21,7 @@ with open({record!r}, "a") as record:
     record.write(json.dumps([{name!r}, *words]) + chr(10))
 if "-o" in words:
     folder = pathlib.Path(words[words.index("-o") + 1], "iteration_000")
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "metrics.jsonl").write_text('{{"gap_max":0.1,"gap_mean":0.1}}')
 """
 """A program that writes down how it is called, and leaves a loop's figures."""
