@@ -11,7 +11,9 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from agentcli.errors import (
     MAKE_A_MODEL,
@@ -22,8 +24,11 @@ from agentcli.errors import (
 )
 from agentcli.policies.chat import prompt_ids, set_template_kwargs
 from agentcli.policies.quiet import only_errors_logged, stdout_on_stderr
+from agentcli.records.faults import UNREADABLE
 from agentcli.records.regular import is_there, open_regular, read_regular
 from agentcli.records.shortage import lacks_memory
+
+T = TypeVar("T")
 
 DTYPES = ("float32", "bfloat16", "float16")
 CONFIG = "config.json"
@@ -328,7 +333,7 @@ def adapter_base(model: str) -> str | None:
     """The base model that an adapter directory names; None if it is not an adapter."""
     if not is_adapter(model):
         return None
-    return str(_of_adapter(model, "base_model_name_or_path"))
+    return _of_adapter(model, "base_model_name_or_path", str)
 
 
 def adapter_shape(model: str) -> dict[str, int] | None:
@@ -336,15 +341,19 @@ def adapter_shape(model: str) -> dict[str, int] | None:
     if not is_adapter(model):
         return None
     names = {"rank": "r", "alpha": "lora_alpha"}
-    return {name: int(_of_adapter(model, key)) for name, key in names.items()}
+    return {name: _of_adapter(model, key, int) for name, key in names.items()}
 
 
-def _of_adapter(model: str, key: str) -> Any:
-    """A value of an adapter's configuration. Raises DataError if it has none."""
+def _of_adapter(model: str, key: str, kind: type[T]) -> T:
+    """A value of an adapter's configuration.
+
+    Raises DataError if it has none, or one of another type.
+    """
     config = Path(model) / ADAPTER
     try:
-        return json.loads(read_regular(config))[key]
-    except (ValueError, KeyError, TypeError) as error:
+        fields = msgspec.json.decode(read_regular(config), type=dict[str, msgspec.Raw])
+        return msgspec.json.decode(fields[key], type=kind)
+    except (*UNREADABLE, KeyError) as error:
         raise DataError(
             f"{config}: {key}: cannot be read; save the adapter again"
         ) from error

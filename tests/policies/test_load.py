@@ -1,5 +1,6 @@
 """Loading directories, adapters and what is not there."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from agentcli.policies.load import load_model, load_tokenizer, resolve_device, resolve_dtype
+from agentcli.policies.load import adapter_shape, load_model, load_tokenizer, resolve_device, resolve_dtype
 from peft import LoraConfig, get_peft_model
 from refusal import refused
 
@@ -51,6 +52,20 @@ def test_an_adapter_is_applied_by_either_name(base: Path, adapter: Path) -> None
 
 def test_two_adapters_are_refused(adapter: Path) -> None:
     refused(lambda: load_model(str(adapter), str(adapter)), names=str(adapter))
+
+
+def test_an_adapter_says_its_shape(adapter: Path) -> None:
+    config = adapter / "adapter_config.json"
+    fields = json.loads(config.read_text())
+    config.write_text(json.dumps(fields | {"r": 4, "lora_alpha": 16}))
+    assert adapter_shape(str(adapter)) == {"rank": 4, "alpha": 16}
+
+
+@pytest.mark.parametrize("fault", [{"r": "x"}, {"r": None}, {"r": 2.5}, {"lora_alpha": True}, {"lora_alpha": [8]}])
+def test_a_shape_that_cannot_be_read_is_named(adapter: Path, fault: dict[str, Any]) -> None:
+    config = adapter / "adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | fault))
+    refused(lambda: adapter_shape(str(adapter)), 3, names=("adapter_config.json", *fault), remedy="save the adapter")
 
 
 def test_what_is_not_there_is_named(base: Path, adapter: Path, tmp_path: Path) -> None:
