@@ -1,16 +1,22 @@
-"""The rank of this process among those that torchrun started for one command."""
+"""What this process is among others, and what those that it starts inherit."""
 
 import os
+import sys
 
 
 def rank() -> int:
-    """The rank of this process, from 0; 0 if it is the only one."""
+    """The rank among those that torchrun started for one command, from 0; alone: 0."""
     return _announced("RANK", 0)
 
 
 def process_count() -> int:
     """How many processes there are."""
     return _announced("WORLD_SIZE", 1)
+
+
+def search_path() -> str:
+    """PYTHONPATH of another process of this Python, so that it imports as this one."""
+    return os.pathsep.join(map(os.path.abspath, sys.path))
 
 
 def _announced(variable: str, alone: int) -> int:

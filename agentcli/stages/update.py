@@ -21,7 +21,7 @@ import msgspec
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.exploration.settings import decode
 from agentcli.records.kernel import die_with_parent
-from agentcli.records.processes import rank
+from agentcli.records.processes import rank, search_path
 from agentcli.records.runs import remember_hashes
 from agentcli.records.settings import RunSettings
 from agentcli.reports.standing import Progress
@@ -155,8 +155,7 @@ def _environment(processes: int, threads: int) -> dict[str, str]:
     """
     import torch
 
-    imported = os.pathsep.join(map(os.path.abspath, sys.path))
-    environment = os.environ | {"PYTHONPATH": imported, "PYTHONSAFEPATH": "1"}
+    environment = os.environ | {"PYTHONPATH": search_path(), "PYTHONSAFEPATH": "1"}
     # torchrun would choose a number, and say so.
     environment.setdefault("OMP_NUM_THREADS", str(threads))
     environment.setdefault(

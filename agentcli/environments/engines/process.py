@@ -19,6 +19,7 @@ from typing import IO
 
 from agentcli.environments.engines.frames import take_frames
 from agentcli.errors import EngineError
+from agentcli.records.processes import search_path
 
 CLOSE_SECONDS = 2.0
 """How long a process may take to close its engines before it is killed."""
@@ -200,7 +201,7 @@ def _start(command: Sequence[str], lifeline: int) -> "subprocess.Popen[bytes]":
     # Another Python has packages of its own, and ssh passes no lifeline on.
     if not command:
         command = (*COMMAND, str(lifeline))
-        environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, sys.path))
+        environ["PYTHONPATH"] = search_path()
     return subprocess.Popen(
         command,
         bufsize=0,
