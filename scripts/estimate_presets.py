@@ -79,7 +79,7 @@ RESPONSES = 2300
 """Of one iteration: 16 tasks x 8 leaves, 18 steps each on average."""
 PROMPT, RESPONSE = 650, 110
 NEW = 0.55
-"""Share of a prompt that no sibling has computed (docs/measured.md: 45 % is shared)."""
+"""Share of a prompt that no sibling has computed (docs/lab/speed.md: 45 % is shared)."""
 MFU = 0.22
 """Share of the peak that training reaches, with weights in float32 under autocast."""
 PEAK = 989e12

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Do the methods help a tiny policy? From one start per seed, loops of the same number of environment steps, evaluated on
-# whole panels. Ends with OUT/REGIME/{results.json,results.md,*.svg} (docs/results.md says what they showed).
+# whole panels. Ends with OUT/REGIME/{results.json,results.md,*.svg} (docs/lab/methods.md says what they showed).
 # usage: [REGIME=bathrooms|six|six-copies|search] scripts/reproduce_small.sh OUT [SEED...]     resumable: type it again, what has ended is
 #   passed over. six: all task types. six-copies: the same from a start that was also shown DPEPO's copies of the environment. search:
 #   CARL's setting, questions about a corpus; there L0 is the split test (reproduce_search.sh)
@@ -19,7 +19,7 @@ panels='L0 L0-greedy L2' held_out=L0
 methods='grpo gigpo rewardflow spark-grpo spark-rewardflow carl' calm='credit.penalty=outside train.learning_rate=1e-4'
 case $regime in
   bathrooms) size=(quickstart 28 700 4000) copies=true methods+=' dpepo' calm='' ;;
-  # 60 % of the preset's updates: policies start weak, and there is room. `calm`: without it runs stand still (docs/results.md).
+  # 60 % of the preset's updates: policies start weak, and there is room. `calm`: without it runs stand still (docs/lab/methods.md).
   six) size=(quickstart-six 24 900 1800) copies='' ;;
   six-copies) size=(quickstart-six 24 900 3600) copies=true methods='grpo dpepo dpepo-grpo' ;;
   search) size=(quickstart-search 30 700 3000) copies='' methods='grpo grpo-outside search-carl search-carl-all' calm='' panels='L0 L0-greedy' held_out=test ;;

@@ -29,7 +29,7 @@ INTRO = """# Worlds and methods
 
 Every world runs every method, except `rare-tool`, which needs a world with tools. A cell is a test that runs the commands at
 the smallest size: demonstrations, a tiny policy from random weights, two trees per method, credit, an update, evaluations. It
-says that they work together, not that anything is learned; [what was measured](measured.md) says that.
+says that they work together, not that anything is learned; [what was measured](results.md) says that.
 
 `yes`: the test passes. `-`: the command refuses, for the reason below the table. Training `dpo` counts the first trajectory of
 each tree as a success, since so small a policy has none.
