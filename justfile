@@ -8,9 +8,7 @@ install:
 
 # linter, format and types: seconds
 check:
-    .venv/bin/ruff check .
-    .venv/bin/ruff format --check .
-    .venv/bin/mypy
+    .ci/check
 
 # mend what the linter and the formatter can mend
 format:

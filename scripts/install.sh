@@ -3,6 +3,7 @@
 # usage: scripts/install.sh VENV EXTRAS        for instance: scripts/install.sh .venv alfworld,test
 # Does nothing when VENV already holds just that. PYTHON names the interpreter to use. Where no NVIDIA GPU is, torch is the build
 # for CPUs, from PyTorch's own wheel index. TORCH_INDEX names another index; TORCH_INDEX= leaves the choice to pip.
+# CONSTRAINTS names another file of pins; /dev/null has none.
 set -euo pipefail
 
 venv=$1 extras=$2
@@ -51,7 +52,8 @@ python=$(find_python) || fail "Python 3.11 or newer is needed; install it, or na
 [[ $extras != *alfworld* ]] || { find_compiler && command -v make; } >/dev/null ||
   fail "a C++ compiler and make are needed, the PDDL engine compiles at install; on Debian: apt-get install g++ make"
 
-wanted="$extras $root $(cat "$root/constraints.txt" "$root/pyproject.toml" | cksum)"
+pins=${CONSTRAINTS:-$root/constraints.txt}
+wanted="$extras $root $(cat "$pins" "$root/pyproject.toml" | cksum)"
 stamp=$venv/.agentcli-installed
 [[ ! -f $stamp || $(<"$stamp") != "$wanted" ]] || exit 0
 
@@ -59,7 +61,7 @@ printf 'installing agentcli[%s] into %s (minutes the first time)\n' "$extras" "$
 [[ -x $venv/bin/python ]] || "$python" -m venv "$venv"
 # The planner's build types `python`, which a plain Debian has not.
 PATH=$(cd "$venv/bin" && pwd):$PATH
-pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input install --quiet --constraint "$root/constraints.txt")
+pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input install --quiet --constraint "$pins")
 torch=(torch) index=$(torch_index)
 if [[ -n $index ]] && answers "${index%/}/torch/"; then
   torch+=(--index-url "$index")

@@ -14,6 +14,7 @@ from typed_pages import ROOT
 SCHEMAS = {
     "CITATION.cff": "citation-file-format",
     ".github/workflows/ci.yml": "github-workflows",
+    ".github/workflows/newest.yml": "github-workflows",
     ".github/ISSUE_TEMPLATE/bug.yml": "github-issue-forms",
     ".github/ISSUE_TEMPLATE/idea.yml": "github-issue-forms",
     ".github/ISSUE_TEMPLATE/config.yml": "github-issue-config",
