@@ -240,7 +240,8 @@ def test_a_package_outside_the_repository_adds_a_method(tmp_path: Path) -> None:
         first
         == "True {'success_reward': 1.0, 'outcome': 'success', 'invalid_penalty': 0.1, 'weight': 3.0} [None, 3.0, 0.0]"
     )
-    assert second == "credit.method: no credit method 'last-stp'; did you mean last-step?"
+    assert second.startswith("credit.method: ")
+    assert "last-step?" in second
 
 
 def test_credit_is_light() -> None:

@@ -107,7 +107,7 @@ def test_naming_a_copy_above_k_fails_the_task_where_it_is_so_set(response: dict[
     assert (last.validity, last.moves, last.mask) == (Validity.MALFORMED, [], None)
     assert (last.token_ids, last.state) == ([1, 2], last.next_state)
     assert tree.ledger.steps == 2
-    assert all("ends the task at once, as a failure" in prompt for prompt in policy.prompts)
+    assert all("ends the task" in prompt for prompt in policy.prompts)
     lenient, policy = one_trajectory({1: "a"}, response, {1: "win"}, style="full", max_steps=9)
     assert [step.outcome for step in lenient.steps] == [None, None, Outcome.SUCCESS]
     assert not any("ends the task" in prompt for prompt in policy.prompts)

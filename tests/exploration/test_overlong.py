@@ -83,9 +83,8 @@ def test_it_is_counted_as_a_failure_and_by_itself() -> None:
     assert (counts["success"], counts["failure"], counts["errored"], counts["overlong"]) == (1, 1, 0, 1)
     assert (counts["responses"], counts["malformed_responses"]) == (4, 0)
     (line,) = tally.warnings(Settings())
-    assert line.startswith(
-        "warning: 1 of 2 trajectories failed because a prompt was longer than policy.max_prompt_tokens=2048"
-    )
+    assert line.startswith("warning: 1 of 2 ")
+    assert "policy.max_prompt_tokens=2048" in line
     lost, won = episodes(tree)
     assert (lost.outcome, lost.steps, lost.moves, lost.malformed_steps, lost.error) == (Outcome.FAILURE, 3, 3, 0, None)
     assert (won.outcome, won.steps) == (Outcome.SUCCESS, 1)

@@ -60,13 +60,13 @@ def test_a_server_that_drips_is_left_at_the_deadline() -> None:
     assert reply.text == "hello"
     assert len(server.bodies) == 2
     (error,), _ = ask([Answer(completion().data, drip=True)], request_seconds=0.05, retries=1)
-    assert "no complete answer within 0.05 s (policy.endpoint.request_seconds) (2 attempts)" in str(error)
+    assert "0.05 s (policy.endpoint.request_seconds) (2 attempts)" in str(error)
 
 
 def test_an_endless_answer_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint, "LARGEST_BODY", 1000)
     (error,), _ = ask([completion("x" * 2000)], retries=0)
-    assert "the answer is larger than 1000 bytes" in str(error)
+    assert "larger than 1000 bytes" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -140,10 +140,10 @@ def test_a_missing_or_refused_key_ends_the_command_and_is_never_shown() -> None:
     (error, second), server = ask([echo], seeds=2, key="sk-secret")
     assert isinstance(error, MissingError)
     assert isinstance(second, MissingError)
-    assert str(error).endswith("answered 401: Incorrect API key: ***; the key in OPENAI_API_KEY is refused")
+    assert all(part in str(error) for part in ("401", "key: ***", "OPENAI_API_KEY"))
     assert len(server.bodies) == 1, "after that nothing is asked any more"
     (error,), _ = ask([Answer(status=403)], api_key_variable="MY_KEY")
-    assert str(error).endswith("answered 403; put a key into the variable MY_KEY")
+    assert all(part in str(error) for part in ("403", "MY_KEY"))
 
 
 def test_a_redirect_is_not_followed() -> None:
@@ -161,7 +161,7 @@ def test_an_endpoint_that_dies_ends_the_command_after_some_failures() -> None:
         *["RequestFailed"] * (FAILURES_IN_A_ROW - 1),
         *["MissingError"] * 2,
     ]
-    assert f"the last {FAILURES_IN_A_ROW} requests failed: go on with --resume" in str(errors[-1])
+    assert all(part in str(errors[-1]) for part in (str(FAILURES_IN_A_ROW), "--resume"))
     assert len(server.bodies) == 21 + FAILURES_IN_A_ROW
 
 

@@ -56,7 +56,7 @@ def test_values_for_the_template_are_sent_where_they_are_set_and_never_dropped()
     refusal = Answer({"error": "unknown field chat_template_kwargs"}, status=400)
     (error,), server = ask([refusal], chat_template_kwargs=off)
     assert isinstance(error, MissingError)
-    assert "unknown field chat_template_kwargs" in str(error)
+    assert "chat_template_kwargs" in str(error)
     assert len(server.bodies) == 1
 
 
@@ -133,7 +133,7 @@ def test_fields_that_a_server_does_not_know_are_settled_once(caplog: pytest.LogC
     assert not set(refused) & set(server.bodies[-1])
     assert {"seed", "logprobs", "top_p"} < set(server.bodies[-1])
     said = [record.getMessage().removeprefix(f"{server.url} ") for record in caplog.records]
-    assert said[0] == "does not take return_token_ids: agentcli train cannot learn from its responses"
+    assert "agentcli train" in said[0]
     assert [text.split(":")[0] for text in said] == [
         *(f"does not take {name}" for name in refused),
         "gives no token ids",
@@ -179,7 +179,7 @@ def test_what_decides_the_distribution_is_never_dropped() -> None:
     refusal = Answer({"error": {"message": "Unsupported value: 'temperature' does not support 0.4"}}, 400)
     (error,), server = ask([refusal])
     assert isinstance(error, MissingError)
-    assert "'temperature' does not support 0.4; it has answered no request yet: check" in str(error)
+    assert "'temperature' does not support 0.4;" in str(error)
     assert len(server.bodies) == 1
 
 
@@ -191,7 +191,7 @@ def test_ids_and_logprobs_are_kept_together_or_not_at_all(
     assert (reply.token_ids, reply.logprobs) == ((), ())
     assert (reply.text, reply.prompt_tokens, reply.generated_tokens) == ("hello", 11, 3)
     (record,) = caplog.records
-    assert "agentcli train cannot learn from its responses" in record.getMessage()
+    assert "agentcli train" in record.getMessage()
 
 
 def test_how_a_response_ended() -> None:
@@ -201,7 +201,7 @@ def test_how_a_response_ended() -> None:
         lambda body, before: completion(finish_reason="content_filter" if before else "stop"), seeds=2
     )
     assert isinstance(withheld, PolicyError)
-    assert "a content filter withheld the response" in str(withheld)
+    assert "content filter" in str(withheld)
     (silent,), _ = ask([completion(message={"content": None})])
     assert silent.text == ""
 
@@ -209,7 +209,7 @@ def test_how_a_response_ended() -> None:
 def test_a_prompt_that_is_too_long_is_one_failed_request() -> None:
     (error, _), server = ask([completion()], seeds=2, max_prompt_tokens=10)
     assert isinstance(error, PromptTooLongError)
-    assert str(error).startswith("the prompt has 11 tokens, policy.max_prompt_tokens is 10; raise it")
+    assert all(part in str(error) for part in ("11 tokens", "policy.max_prompt_tokens is 10"))
     assert len(server.bodies) == 2
 
 
@@ -233,7 +233,7 @@ def test_a_prompt_that_the_server_cannot_hold_is_too_long_and_no_failure_of_the_
 def test_reasoning_that_the_server_takes_out_is_told(caplog: pytest.LogCaptureFixture) -> None:
     ask([completion(message={"content": "<action> look </action>", "reasoning_content": "hm"})], seeds=2)
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "start it without a reasoning parser" in caplog.text
+    assert "reasoning parser" in caplog.text
 
 
 def test_text_cannot_speak_for_the_model() -> None:

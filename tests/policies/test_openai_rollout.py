@@ -88,7 +88,7 @@ def test_an_endpoint_that_is_down_leaves_nothing_and_ends_with_4() -> None:
     assert result.exit_code == 4
     assert result.stderr.count("\n") == 1
     assert f"error: {server.url}/" in result.stderr
-    assert "start the server, or name another with --base-url" in result.stderr
+    assert "--base-url" in result.stderr
     assert not Path("x/trees.jsonl").exists()
 
 
@@ -98,7 +98,7 @@ def test_an_endpoint_that_dies_ends_with_4_and_what_is_owed_is_redone() -> None:
     with ChatServer(lambda body, before: play(body, before) if before < 40 else Answer(status=503)) as server:
         result = agentcli(*words, server.url)
     assert result.exit_code == 4, result.output
-    assert "the last 16 requests failed: go on with --resume" in result.stderr
+    assert all(part in result.stderr for part in ("16 requests", "--resume"))
     with ChatServer(play) as healed:
         assert agentcli(*words, healed.url, "--resume").exit_code == 0
         assert agentcli("rollout", "--policy", "openai", "-o", "y", "--base-url", healed.url).exit_code == 0

@@ -131,7 +131,10 @@ def test_where_a_gpu_is_torch_is_what_pip_finds(clone: Path) -> None:
 
 def test_another_file_of_pins_may_be_named(clone: Path) -> None:
     asked_of_pip(clone, TORCH_INDEX="", CONSTRAINTS=os.devnull)
-    assert [f"--constraint {os.devnull}" in line for line in (clone / "record").read_text().splitlines()] == [True, True]
+    assert [f"--constraint {os.devnull}" in line for line in (clone / "record").read_text().splitlines()] == [
+        True,
+        True,
+    ]
 
 
 def test_no_index_leaves_torch_to_pip(clone: Path) -> None:
