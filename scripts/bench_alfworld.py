@@ -26,14 +26,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from agentcli.environments.alfworld import generator
-from agentcli.environments.alfworld.engine import AlfworldEngine
-from agentcli.environments.alfworld.fast.game import close_idle
-from agentcli.environments.alfworld.options import AlfworldOptions
-from agentcli.environments.alfworld.world import AlfworldWorld
 from agentcli.environments.protocol import Observation
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
+from agentcli.worlds.alfworld import generator
+from agentcli.worlds.alfworld.engine import AlfworldEngine
+from agentcli.worlds.alfworld.fast.game import close_idle
+from agentcli.worlds.alfworld.options import AlfworldOptions
+from agentcli.worlds.alfworld.world import AlfworldWorld
 
 RANDOM_STEPS = 25
 NONSENSE = (
@@ -140,8 +140,8 @@ def fast(
 
 def stock(path: Path, episodes: list[list[str]], clock: Clock, trace: Trace) -> None:
     """The same episodes on the stock engine."""
-    from agentcli.environments.alfworld.fast.translator import undisturbed
-    from agentcli.environments.alfworld.stock import stock_environment
+    from agentcli.worlds.alfworld.fast.translator import undisturbed
+    from agentcli.worlds.alfworld.stock import stock_environment
 
     def note_stock(state: Any, reward: float, done: bool) -> None:
         facts = sorted(

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world, tasks_of
-from agentcli.environments.scienceworld.simulator import ScienceGame, Simulator
-from agentcli.environments.scienceworld.world import ScienceWorldWorld
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
+from agentcli.worlds.scienceworld.simulator import ScienceGame, Simulator
+from agentcli.worlds.scienceworld.world import ScienceWorldWorld
 
 LONGEST = 40
 """Steps that are played of each task's own solution."""

@@ -10,10 +10,10 @@ import time
 from statistics import median
 
 from agentcli.environments.registry import make_world
-from agentcli.environments.search_qa.documents import corpus
-from agentcli.environments.search_qa.engine import SearchQaEngine
-from agentcli.environments.search_qa.retrievers.embedded import EmbeddedRetriever
 from agentcli.records.settings import EnvironmentSettings
+from agentcli.worlds.search_qa.documents import corpus
+from agentcli.worlds.search_qa.engine import SearchQaEngine
+from agentcli.worlds.search_qa.retrievers.embedded import EmbeddedRetriever
 
 QUERIES = 2000
 EPISODES = 500

@@ -7,11 +7,11 @@ import argparse
 import random
 import time
 
-from agentcli.environments.sokoban.drawing import draw_room
-from agentcli.environments.sokoban.levels import SokobanOptions, draw_level
-from agentcli.environments.sokoban.rules import MOVES
-from agentcli.environments.sokoban.world import SokobanWorld
 from agentcli.records.settings import EnvironmentSettings
+from agentcli.worlds.sokoban.drawing import draw_room
+from agentcli.worlds.sokoban.levels import SokobanOptions, draw_level
+from agentcli.worlds.sokoban.rules import MOVES
+from agentcli.worlds.sokoban.world import SokobanWorld
 
 
 def rate(steps: int, levels: int, *, pictures: bool) -> float:

@@ -9,10 +9,10 @@ from collections import defaultdict
 from statistics import median
 
 from agentcli.environments.registry import make_world, tasks_of
-from agentcli.environments.tool_qa.engine import ToolQaEngine
-from agentcli.environments.tool_qa.questions.path import next_calls
 from agentcli.records.calls import ToolCall
 from agentcli.records.settings import EnvironmentSettings
+from agentcli.worlds.tool_qa.engine import ToolQaEngine
+from agentcli.worlds.tool_qa.questions.path import next_calls
 
 
 def asked_of(engine: ToolQaEngine) -> list[ToolCall]:

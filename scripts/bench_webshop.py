@@ -20,12 +20,12 @@ import msgspec
 import typer
 
 from agentcli.environments.registry import make_world
-from agentcli.environments.webshop.generator import generated
-from agentcli.environments.webshop.options import WebshopOptions
-from agentcli.environments.webshop.products import Product
-from agentcli.environments.webshop.shelf import fill, open_shelf
-from agentcli.environments.webshop.tutor.knowledge import wish_of
 from agentcli.records.settings import EnvironmentSettings
+from agentcli.worlds.webshop.generator import generated
+from agentcli.worlds.webshop.options import WebshopOptions
+from agentcli.worlds.webshop.products import Product
+from agentcli.worlds.webshop.shelf import fill, open_shelf
+from agentcli.worlds.webshop.tutor.knowledge import wish_of
 
 TASKS = 200
 QUERIES = 1000

@@ -21,13 +21,6 @@ from agentcli.cli.app import GROUP_HELPS, command_tree
 from agentcli.cli.command import Command
 from agentcli.cli.option import Option
 from agentcli.credit import registry as credit
-from agentcli.environments.alfworld.options import AlfworldOptions
-from agentcli.environments.ezpoints import EzPointsOptions
-from agentcli.environments.scienceworld.options import ScienceWorldOptions
-from agentcli.environments.search_qa.options import SearchQaOptions
-from agentcli.environments.sokoban.levels import SokobanOptions
-from agentcli.environments.tool_qa.options import ToolQaOptions
-from agentcli.environments.webshop.options import WebshopOptions
 from agentcli.exploration import registry as exploration
 from agentcli.exploration.settings import added_fields, rollout_class
 from agentcli.records.docs import field_docs
@@ -35,6 +28,13 @@ from agentcli.records.settings import Settings
 from agentcli.records.step_rows import StepRow
 from agentcli.stages.layers import list_presets
 from agentcli.training.objectives import make_objective, objective_names
+from agentcli.worlds.alfworld.options import AlfworldOptions
+from agentcli.worlds.ezpoints import EzPointsOptions
+from agentcli.worlds.scienceworld.options import ScienceWorldOptions
+from agentcli.worlds.search_qa.options import SearchQaOptions
+from agentcli.worlds.sokoban.levels import SokobanOptions
+from agentcli.worlds.tool_qa.options import ToolQaOptions
+from agentcli.worlds.webshop.options import WebshopOptions
 
 METHODS_OF_SECTIONS = ("rollout", "credit")
 """Sections whose settings depend on a method, which methods.md lists."""

@@ -19,7 +19,7 @@ FLOORS = (
     {"errors", "registry", "requirements", "version"},
     {"records"},
     {"environments", "policies", "prompts"},
-    {"exploration", "credit", "training", "evaluation", "reports"},
+    {"worlds", "exploration", "credit", "training", "evaluation", "reports"},
     {"stages", "analysis"},
     {"cli", "api"},
     {"__main__"},
@@ -50,7 +50,7 @@ NAME_ALFWORLD = {
     "agentcli/environments/registry.py",
     "agentcli/records/settings.py",
 }
-"""Files outside environments/alfworld/ that name ALFWorld."""
+"""Files outside worlds/alfworld/ that name ALFWorld."""
 LONG_FILES: set[str] = set()
 """Files that are, or hold a function that is, still too long."""
 UNDOCUMENTED: set[str] = set()
@@ -147,6 +147,8 @@ def test_imports_only_go_down() -> None:
         ("evaluation", "credit", False),
         ("prompts", "environments", True),
         ("environments", "prompts", False),
+        ("worlds", "environments", True),
+        ("environments", "worlds", False),
         ("records", "errors", True),
         ("errors", "records", False),
         ("", "records", False),
@@ -198,7 +200,7 @@ def test_only_its_own_folder_names_alfworld() -> None:
     naming = {
         shown(path)
         for path in SOURCES
-        if "environments/alfworld/" not in shown(path) and "alfworld" in path.read_text(encoding="utf-8").lower()
+        if "worlds/alfworld/" not in shown(path) and "alfworld" in path.read_text(encoding="utf-8").lower()
     }
     refuse(sorted(naming - NAME_ALFWORLD))
     refuse(no_longer_needed(NAME_ALFWORLD, naming))

@@ -19,13 +19,13 @@ from agentcli.records.types import Task
 from agentcli.registry import Registry, nearest, prints_aside
 
 WORLDS = {
-    "alfworld": "agentcli.environments.alfworld.world:AlfworldWorld",
-    "ezpoints": "agentcli.environments.ezpoints:EzPointsWorld",
-    "scienceworld": "agentcli.environments.scienceworld.world:ScienceWorldWorld",
-    "search_qa": "agentcli.environments.search_qa.world:SearchQaWorld",
-    "sokoban": "agentcli.environments.sokoban.world:SokobanWorld",
-    "tool_qa": "agentcli.environments.tool_qa.world:ToolQaWorld",
-    "webshop": "agentcli.environments.webshop.world:WebshopWorld",
+    "alfworld": "agentcli.worlds.alfworld.world:AlfworldWorld",
+    "ezpoints": "agentcli.worlds.ezpoints:EzPointsWorld",
+    "scienceworld": "agentcli.worlds.scienceworld.world:ScienceWorldWorld",
+    "search_qa": "agentcli.worlds.search_qa.world:SearchQaWorld",
+    "sokoban": "agentcli.worlds.sokoban.world:SokobanWorld",
+    "tool_qa": "agentcli.worlds.tool_qa.world:ToolQaWorld",
+    "webshop": "agentcli.worlds.webshop.world:WebshopWorld",
 }
 """Name -> "module:Class"."""
 

@@ -9,7 +9,7 @@ from agentcli.environments.registry import world_names
 from agentcli.errors import UsageError, WriteError
 from agentcli.records.regular import is_there
 
-TEMPLATE = "agentcli.environments.template"
+TEMPLATE = "agentcli.worlds.template"
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 

@@ -71,6 +71,6 @@ def test_every_node_counts(tmp_path: Path) -> None:
 def test_the_way_of_a_step_goes_down_the_floors() -> None:
     hops = measure_house.measure_hops(measure_house.ROOT)
     assert hops[0] == "cli/app.py:main"
-    assert hops[-1] == "environments/alfworld/engine.py:step"
+    assert hops[-1] == "worlds/alfworld/engine.py:step"
     rooms = list(dict.fromkeys(hop.partition("/")[0] for hop in hops))
     assert rooms == ["cli", "stages", "exploration", "environments"]

@@ -1,9 +1,9 @@
 """The list of splits counts tasks and says what levels mean."""
 
 import pytest
-from agentcli.environments.alfworld.world import SPLITS
 from agentcli.environments.registry import world_names
 from agentcli.stages.environment import list_splits
+from agentcli.worlds.alfworld.world import SPLITS
 
 
 def test_levels_are_explained() -> None:

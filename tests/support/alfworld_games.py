@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from agentcli.environments.alfworld.options import KINDS
-from agentcli.environments.alfworld.world import AlfworldWorld
 from agentcli.environments.protocol import Context, Engine, Observation
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
+from agentcli.worlds.alfworld.options import KINDS
+from agentcli.worlds.alfworld.world import AlfworldWorld
 
 SMALL: dict[str, Any] = {"scenes_per_room": 3, "clutter": 5, "distractor_instances": 2, "games": {"train": 60}}
 """Settings under which games translate fast."""

@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentcli.environments.openenv import OpenEnvSchema, ServerFacts
-from agentcli.environments.search_qa.retrievers.http import HttpRetriever
-from agentcli.environments.search_qa.retrievers.served import HttpRetrieverOptions
 from agentcli.errors import AgentCliError
 from agentcli.policies.endpoint import Endpoint
 from agentcli.records.settings import EndpointSettings
+from agentcli.worlds.search_qa.retrievers.http import HttpRetriever
+from agentcli.worlds.search_qa.retrievers.served import HttpRetrieverOptions
 
 
 class HostilePeer:

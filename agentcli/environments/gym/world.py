@@ -7,9 +7,10 @@ it. Tasks are seeds (environments/seeded.py).
 import importlib
 from typing import Any
 
-from agentcli.environments.gym.options import GymOptions
+import msgspec
+
 from agentcli.environments.protocol import Card, Engine, options_of
-from agentcli.environments.seeded import seeded_card, seeded_tasks
+from agentcli.environments.seeded import SeededOptions, seeded_card, seeded_tasks
 from agentcli.errors import MissingError, UsageError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
@@ -91,3 +92,21 @@ def _line(error: Exception) -> str:
     """What was raised, in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}"
+
+
+class GymOptions(SeededOptions, kw_only=True, frozen=True):
+    """What is played, and how it is shown."""
+
+    kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Arguments of gymnasium.make, for instance {map_name: 8x8, render_mode: ansi}.
+    With the render mode ansi the text holds the rendering too.
+    """
+    text: str | None = None
+    """FILE.py:NAME or package.module:NAME of a function that turns an observation and
+    its info into text. None: numbers and texts of the observation space.
+    """
+    snapshots: bool = False
+    """Forks continue a deep copy of the environment. The first start tests whether
+    copies are exact. Off: the actions are replayed, which is cheaper if steps are
+    quick.
+    """

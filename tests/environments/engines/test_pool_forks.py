@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from agentcli.environments.alfworld.engine import AlfworldEngine
 from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import Observation
 from agentcli.environments.registry import make_world
@@ -16,6 +15,7 @@ from agentcli.policies.registry import make_policy
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, PromptSettings, Settings
 from agentcli.records.trees import leaves, path, paths
 from agentcli.records.types import Outcome, Task, Tree
+from agentcli.worlds.alfworld.engine import AlfworldEngine
 from alfworld_games import SMALL, game_cache, small_world, some_of_each_kind  # noqa: F401
 from growing import grow_all
 from pools import direct, grow, play, tasks_of, toy, with_pool

@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from agentcli.environments.gym.engine import plain
-from agentcli.environments.gym.spaces import text_of
+from agentcli.environments.gym.engine import plain, text_of
 from agentcli.environments.protocol import Engine, Forkable, Observation
 from agentcli.environments.registry import make_world
 from agentcli.errors import EngineError

@@ -1,0 +1,159 @@
+"""ALFWorld as a World and Tutor: splits and levels, tasks, where their games lie.
+
+Games come from the official data set if its folder is given, else from the generator.
+Listing tasks starts no engine and writes nothing; a generated game is made when it is
+opened.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentcli.environments.cache import cache_folder
+from agentcli.environments.protocol import Card, Requisite
+from agentcli.errors import DataError
+from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.types import Task
+from agentcli.worlds.alfworld import dataset, generator
+from agentcli.worlds.alfworld.draw import draw, name_of
+from agentcli.worlds.alfworld.layouts import room_kind
+from agentcli.worlds.alfworld.options import KINDS, decode_options
+from agentcli.worlds.alfworld.requisites import generated_games, official_games
+from agentcli.worlds.alfworld.tutor.compact import compact
+from agentcli.worlds.alfworld.tutor.search import AlfworldHabits, search
+from agentcli.worlds.alfworld.tutor.vocabulary import entities
+
+if TYPE_CHECKING:
+    from agentcli.worlds.alfworld.engine import AlfworldEngine
+
+SPLITS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "train": ("train", KINDS),
+    "valid_seen": ("valid_seen", KINDS),
+    "valid_unseen": ("valid_unseen", KINDS),
+    "L0-train": ("train", KINDS),
+    "L0": ("valid_seen", KINDS),
+    "L1-train": ("train", KINDS),
+    "L1": ("valid_unseen", KINDS),
+    "L2-train": ("train", KINDS[:4]),
+    "L2": ("valid_unseen", KINDS[4:]),
+}
+"""Name -> (folder of the data set, task types). L0: seen rooms; L1: unseen rooms; L2:
+unseen rooms and task types (5 and 6, cool and two objects, after training on 1 to 4).
+"""
+MEANINGS = {
+    "valid_seen": "the data set's name of L0",
+    "valid_unseen": "the data set's name of L1",
+    "L0-train": "the same as train",
+    "L1-train": "the same as train",
+    "L0": "known rooms, new games",
+    "L1": "rooms that were not trained in",
+    "L2": "the part of L1 whose kinds L2-train lacks",
+    "L2-train": "train without the kinds of L2",
+}
+FOLDERS = ("train", "valid_seen", "valid_unseen")
+
+
+class AlfworldWorld:
+    """A World and Tutor over ALFWorld games.
+
+    It is cheap to make; raises UsageError and DataError for wrong settings.
+    """
+
+    card = Card(
+        name="alfworld",
+        role="You are an expert agent operating in the ALFRED Embodied Environment.",
+        splits=tuple(SPLITS),
+        split="train",
+        evaluation_split="L0",
+        meanings=MEANINGS,
+        new_kinds=("L2",),
+        exploring=("go", "open"),
+        best_reward=1.0,
+        reads_data=True,
+        extra="alfworld",
+    )
+    habits = AlfworldHabits
+    compact = staticmethod(compact)
+    next = staticmethod(search)
+
+    def __init__(self, settings: EnvironmentSettings) -> None:
+        self.options = decode_options(settings.options)
+        self.data = dataset.data_folder(settings.data)
+        self._ids: dict[str, dict[str, None]] = {}
+        """Folder -> the ids of its games, in the order of its tasks."""
+
+    @staticmethod
+    def requisites(environ: Mapping[str, str]) -> list[Requisite]:
+        """The official games and the generated ones, as this machine has them."""
+        return [
+            official_games(environ),
+            generated_games(cache_folder(environ, "alfworld")),
+        ]
+
+    @staticmethod
+    def cache_folder(environ: Mapping[str, str]) -> Path:
+        """The folder of the generated games."""
+        return cache_folder(environ, "alfworld")
+
+    def tasks(self, split: str) -> list[Task]:
+        """All tasks of a split, sorted by trial, then folder.
+
+        So the task types lie mixed, and a panel's first N hold all. `Task.split` is the
+        data set's folder. Raises DataError for an unreadable folder.
+        """
+        folder, kinds = SPLITS[split]
+        tasks = [self._task(folder, identifier) for identifier in self._list(folder)]
+        return [task for task in tasks if task.kind in kinds]
+
+    def _task(self, folder: str, identifier: str) -> Task:
+        name = name_of(identifier)
+        return Task(
+            id=identifier,
+            world=self.card.name,
+            split=folder,
+            kind=name.kind,
+            attributes={
+                "room": room_kind(name.scene),
+                "scene": str(name.scene),
+                "object": name.object,
+                "receptacle": name.receptacle,
+            },
+        )
+
+    def _list(self, folder: str) -> dict[str, None]:
+        if folder not in self._ids:
+            if self.data:
+                ids = list(dataset.list_games(self.data, folder))
+            else:
+                ids = draw(self.options, folder)
+            ids.sort(key=lambda identifier: (identifier.rsplit("/", 1)[1], identifier))
+            self._ids[folder] = dict.fromkeys(ids)
+        return self._ids[folder]
+
+    def locate(self, task: Task) -> Path:
+        """The task's game.tw-pddl; a generated one is made if the cache lacks it.
+
+        Raises DataError for a task that these settings do not have, for instance from a
+        panel that other settings wrote.
+        """
+        folder = task.id.split("/", 1)[0]
+        if folder not in FOLDERS or task.id not in self._list(folder):
+            source = self.data or "the generator under these environment.options"
+            raise DataError(
+                f"task {task.id}: {source} has no such game; use the settings that "
+                "its panel was written with"
+            )
+        if self.data:
+            return dataset.game_file(self.data, task.id)
+        return generator.make(task.id, self.options, generator.cache_root(self.options))
+
+    def engine(self) -> "AlfworldEngine":
+        """A live engine; imports textworld."""
+        from agentcli.worlds.alfworld.engine import AlfworldEngine
+
+        cache = generator.cache_root(self.options).parent / "translations"
+        return AlfworldEngine(self.locate, self.options.engine, cache)
+
+    def vocabulary(self) -> list[str]:
+        """Every receptacle and object name these settings can show, sorted."""
+        return entities(self.options, self.data)

@@ -1,0 +1,53 @@
+"""environment.options of search_qa: how one acts, and what is asked."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from agentcli.records.section import Count, Seed
+from agentcli.worlds.search_qa.retrievers.served import HttpRetrieverOptions
+
+MOST_DOCUMENTS = 20_000
+
+
+class QuestionSizes(msgspec.Struct, kw_only=True, frozen=True):
+    """Generated questions of each split."""
+
+    train: Count = 2000
+    valid: Count = 200
+    test: Count = 500
+
+
+class SearchQaOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """Settings of the world. Without a data folder questions are generated."""
+
+    actions: Literal["search", "browse"] = "search"
+    """search: search and answer, whole documents as results (RewardFlow). browse:
+    search, access, read and answer, results as titles with their beginnings (CARL).
+    """
+    reward: Literal["exact", "f1", "f1-asearcher"] = "exact"
+    """Of an answer: exact match (for RewardFlow), the F1 of its words after SQuAD's
+    normalisation, or the F1 that ASearcher takes, whose evaluation CARL follows.
+    Success is an exact match in all three.
+    """
+    results: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
+    """Documents that a search shows."""
+    snippet: Count = 80
+    """Characters of a result's beginning under `browse`."""
+    part: Count = 1000
+    """Characters of a document that `access` shows at once; `read` goes on. A part ends
+    with a sentence.
+    """
+    corpus: str | None = None
+    """File of the corpus, a line {"id", "contents"} for each document, .jsonl or
+    compressed. None: a generated corpus.
+    """
+    retriever: HttpRetrieverOptions | None = None
+    """A served retriever, in the place of a corpus that is searched here."""
+    documents: Annotated[int, msgspec.Meta(ge=20, le=MOST_DOCUMENTS)] = 2000
+    """Documents of the generated corpus, one for each thing."""
+    hops: Annotated[tuple[Literal[1, 2], ...], msgspec.Meta(min_length=1)] = (1, 2)
+    """Documents that a generated question needs; the kinds are drawn alike often."""
+    sizes: QuestionSizes = msgspec.field(default_factory=QuestionSizes)
+    seed: Seed = 0
+    """Seed of generated corpus and questions."""

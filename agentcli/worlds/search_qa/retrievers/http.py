@@ -1,0 +1,222 @@
+"""A retriever behind HTTP, as the papers' authors serve one.
+
+    search-r1   POST /retrieve {"queries": [..], "topk": k, "return_scores": true} gives
+                {"result": [[{"document": {"id", "contents"}, "score"}, ..], ..]}, a list
+                for each query (RewardFlow). It has no pages to access.
+    single      The same, with {"query": ".."} for each query by itself.
+    asearcher   The same with "return_scores": false, which gives the documents alone,
+                each with its "url". POST /access {"urls": [..]} gives {"result":
+                [{"contents"} or null, ..]} (CARL, whose setting is ASearcher's).
+
+Nothing that the server sends is trusted (records/http.py), and what is not of the agreed
+form is an error. Answers are not kept: where a fork replays an episode, the pool compares
+each observation with the recorded one, so a retriever that changes its answers is an
+errored leaf.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from agentcli.environments.protocol import PLACE
+from agentcli.errors import EngineError, MissingError
+from agentcli.records.faults import UNREADABLE, fault_in, shown
+from agentcli.records.http import (
+    Asking,
+    BlockingHttpClient,
+    LongAnswerError,
+    NoAnswerError,
+)
+from agentcli.worlds.search_qa.retrievers.protocol import (
+    Document,
+    Hit,
+    document_of,
+)
+from agentcli.worlds.search_qa.retrievers.served import (
+    FIRST_PAUSE,
+    SETTING,
+    HttpRetrieverOptions,
+    checked_address,
+)
+
+LARGEST_BODY = 16 * 2**20
+"""Bytes of an answer."""
+MAY_PASS = frozenset({408, 425, 429})
+"""Refusals worth another attempt, beside 5xx."""
+
+AnswerT = TypeVar("AnswerT")
+
+
+class ServedDocument(msgspec.Struct, frozen=True):
+    """A document as a server writes it."""
+
+    contents: str
+    id: str | int | None = None
+    url: str | None = None
+
+
+class ServedHit(msgspec.Struct, frozen=True):
+    """A document with its score."""
+
+    document: ServedDocument
+    score: float
+
+
+class ScoredAnswer(msgspec.Struct, frozen=True):
+    """What /retrieve answers with scores."""
+
+    result: list[list[ServedHit]]
+
+
+class BareAnswer(msgspec.Struct, frozen=True):
+    """What /retrieve answers without scores."""
+
+    result: list[list[ServedDocument]]
+
+
+class PagesAnswer(msgspec.Struct, frozen=True):
+    """What /access answers."""
+
+    result: list[ServedDocument | None]
+
+
+class _AttemptFailed(Exception):
+    """An attempt that failed in a way that may pass."""
+
+
+class HttpRetriever:
+    """A Retriever that asks a server. `sleep` is for tests.
+
+    Raises UsageError for an address that cannot be one.
+    """
+
+    def __init__(
+        self,
+        options: HttpRetrieverOptions,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._url = checked_address(options.base_url)
+        self._options = options
+        self._sleep = sleep
+        headers = {}
+        if options.token_variable is not None:
+            headers["Authorization"] = f"Bearer {_token(options.token_variable)}"
+        asking = Asking(
+            seconds=options.request_seconds,
+            setting=f"{SETTING}.request_seconds",
+            headers=headers,
+        )
+        self._client = BlockingHttpClient(asking)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._client.close()
+
+    def require_listener(self) -> None:
+        """Raises MissingError where nobody listens, before anything is played."""
+        try:
+            self._client.ask("GET", self._url, most_bytes=0)
+        except NoAnswerError as error:
+            raise MissingError(
+                f"{self._url}: no retriever answers there ({shown(str(error))}); start "
+                f"it, or name another with --set {SETTING}.base_url=URL"
+            ) from error
+
+    def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
+        """The hits of each query. Raises EngineError where the server fails."""
+        if self._options.protocol == "single":
+            return [self._hits({"query": query}, 1, k)[0] for query in queries]
+        return self._hits({"queries": list(queries)}, len(queries), k)
+
+    def access(self, id: str) -> Document | None:
+        """The page of an id, under the protocol asearcher. Raises as `search`."""
+        (page,) = self._ask("/access", {"urls": [id]}, PagesAnswer, 1).result
+        return None if page is None else _document(page, id)
+
+    def _hits(self, asked: dict[str, object], lists: int, most: int) -> list[list[Hit]]:
+        scored = self._options.protocol != "asearcher"
+        body = {**asked, "topk": most, "return_scores": scored}
+        hits: list[list[Hit]] = []
+        if scored:
+            for row in self._ask("/retrieve", body, ScoredAnswer, lists).result:
+                hits.append([Hit(_document(hit.document), hit.score) for hit in row])
+        else:
+            for bare in self._ask("/retrieve", body, BareAnswer, lists).result:
+                hits.append([Hit(_document(document), 0.0) for document in bare])
+        longest = max(map(len, hits), default=0)
+        if longest > most:
+            raise self._nonsense(f"{longest} documents for a query, not {most}")
+        return hits
+
+    def _ask(
+        self, route: str, body: dict[str, object], kind: type[AnswerT], count: int
+    ) -> AnswerT:
+        data = self._post(route, msgspec.json.encode(body))
+        try:
+            answer = msgspec.json.decode(data, type=kind)
+        except UNREADABLE as error:
+            raise self._nonsense(fault_in(error, data)) from error
+        given = len(answer.result)  # type: ignore[attr-defined]
+        if given != count:
+            raise self._nonsense(f"{given} results for {count} questions")
+        return answer
+
+    def _nonsense(self, fault: str) -> EngineError:
+        return EngineError(
+            f"{self._url}: not an answer of {SETTING}.protocol "
+            f"{self._options.protocol}: {fault}"
+        )
+
+    def _post(self, route: str, body: bytes) -> bytes:
+        """The body of a successful answer, after as many attempts as it takes."""
+        pause = FIRST_PAUSE
+        attempts = self._options.retries + 1
+        for attempt in range(1, attempts + 1):
+            try:
+                return self._attempt(route, body)
+            except _AttemptFailed as error:
+                fault = error
+            if attempt < attempts:
+                self._sleep(pause)
+                pause *= 2
+        tried = f" ({attempts} attempts)" if attempts > 1 else ""
+        raise EngineError(f"{self._url}{route}: {fault}{tried}")
+
+    def _attempt(self, route: str, body: bytes) -> bytes:
+        url = self._url + route
+        try:
+            answer = self._client.ask("POST", url, LARGEST_BODY, body)
+        except LongAnswerError as error:
+            raise EngineError(
+                f"{url}: {error}; ask for fewer documents with --set {PLACE}.results=N"
+            ) from error
+        except NoAnswerError as error:
+            raise _AttemptFailed(shown(str(error))) from error
+        status, _, data = answer
+        if answer.is_success:
+            return data
+        refusal = f"answered {status}: {shown(data[:200].decode(errors='replace'))}"
+        if status >= 500 or status in MAY_PASS:
+            raise _AttemptFailed(refusal)
+        raise EngineError(f"{url}: {refusal}")
+
+
+def _token(variable: str) -> str:
+    """The token of a variable. Raises MissingError where it holds none."""
+    token = os.environ.get(variable, "")
+    if not (token and token.isascii() and token.isprintable()):
+        raise MissingError(
+            f"{SETTING}.token_variable: {variable} holds no token; export it first"
+        )
+    return token
+
+
+def _document(served: ServedDocument, id: str | None = None) -> Document:
+    """The document with the name by which it can be accessed."""
+    document = document_of("", served.contents)
+    names = (id, served.url, served.id, document.title)
+    name = next(name for name in names if name is not None)
+    return msgspec.structs.replace(document, id=str(name))

@@ -1,0 +1,177 @@
+"""Sokoban: push every box onto a target.
+
+Rewards are those of gym-sokoban: -0.1 a step, +1 for a box that comes onto a target and
+-1 for one that leaves it, +10 for the last one.
+"""
+
+from agentcli.environments.protocol import (
+    Advice,
+    Card,
+    Context,
+    Observation,
+    Picture,
+    Start,
+    options_of,
+)
+from agentcli.errors import DataError, EngineError
+from agentcli.records.pictures import require_pillow
+from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.types import Task
+from agentcli.worlds.sokoban import tutor
+from agentcli.worlds.sokoban.drawing import draw_room, read_room
+from agentcli.worlds.sokoban.levels import (
+    SPLITS,
+    SokobanOptions,
+    draw_level,
+)
+from agentcli.worlds.sokoban.rules import MOVES, Position, solve
+
+INSTRUCTION = (
+    "Push every box onto a target. Boxes can be pushed, one at a time, and never "
+    "pulled. # is a wall, _ floor, O a target, X a box, √ a box on a target, P you, "
+    "S you on a target."
+)
+PICTURED = (
+    "Push every box onto a target. Boxes can be pushed, one at a time, and never "
+    "pulled. The picture shows the room: grey bricks are walls, red squares targets, "
+    "brown squares boxes, a brown square with a red centre is a box on a target, and "
+    "the green disc is you, on a red square where you stand on a target."
+)
+IN_THE_PICTURE = "The room is in the picture."
+
+Moment = tuple[Position, bool, float]
+"""A position, whether the action before was accepted, and its reward."""
+
+
+class SokobanEngine:
+    """One level at a time: an Engine that is Forkable and Solvable."""
+
+    def __init__(self, options: SokobanOptions) -> None:
+        self._options = options
+        if options.pictures:
+            require_pillow()
+
+    def start(self, task: Task) -> Start:
+        """Opens a task. Raises DataError for a task of other options."""
+        prefix, split, index = task.id.split("/")
+        if prefix != self._options.digest():
+            raise DataError(
+                f"task {task.id}: these environment.options make "
+                f"{self._options.digest()}; use those of its panel"
+            )
+        self._position = draw_level(self._options, split, int(index))
+        instruction = PICTURED if self._options.pictures else INSTRUCTION
+        return Start(instruction=instruction, observation=self._observe(True, 0.0))
+
+    def step(self, action: str) -> Observation:
+        """Moves the player, and the box before it.
+
+        An unknown action, or one that moves nothing, is not accepted.
+        """
+        before = self._position
+        command = action.strip().lower()
+        if command in MOVES:
+            self._position = before.moved(command)
+        return self._observe(self._position is not before, self._reward(before))
+
+    def snapshot(self) -> Moment:
+        """The position, and how it was reached."""
+        return self._position, *self._reached
+
+    def restore(self, snapshot: Moment) -> Observation:
+        """Puts player and boxes back."""
+        self._position, accepted, reward = snapshot
+        return self._observe(accepted, reward)
+
+    def plan(self) -> list[str]:
+        """The fewest actions from here. Raises EngineError when a box is stuck."""
+        solution = solve(self._position)
+        if solution is None:
+            raise EngineError("no plan wins from here: a box is stuck")
+        return list(solution)
+
+    def _reward(self, before: Position) -> float:
+        now = self._position
+        reward = -0.1 + now.boxes_home - before.boxes_home
+        if now.is_solved:
+            reward += 10.0
+        return round(reward, 1)
+
+    def _observe(self, accepted: bool, reward: float) -> Observation:
+        # An Observation holds them too, so a snapshot must give them back.
+        self._reached = accepted, reward
+        position = self._position
+        grid = position.draw()
+        text = grid
+        actions = position.possible()
+        pictures: tuple[Picture, ...] = ()
+        if self._options.pictures:
+            text = IN_THE_PICTURE
+            # The free ways are to be seen, and not read (RewardFlow App. B.3).
+            actions = tuple(MOVES)
+            pictures = (Picture(draw_room(grid, self._options.pixels)),)
+        return Observation(
+            text=text,
+            actions=actions,
+            state=grid,
+            accepted=accepted,
+            reward=reward,
+            end="success" if position.is_solved else None,
+            pictures=pictures,
+        )
+
+
+class SokobanWorld:
+    """The World and its Tutor."""
+
+    card = Card(
+        name="sokoban",
+        role="You are an expert at the puzzle game Sokoban.",
+        splits=tuple(SPLITS),
+        evaluation_split="test",
+        best_reward=None,
+    )
+    habits = tutor.SokobanHabits
+
+    def __init__(self, settings: EnvironmentSettings) -> None:
+        self.options = options_of(settings, SokobanOptions)
+
+    def tasks(self, split: str) -> list[Task]:
+        """The levels of a split; none is drawn before it is played."""
+        options = self.options
+        return [
+            Task(
+                id=f"{options.digest()}/{split}/{index}",
+                world=self.card.name,
+                split=split,
+                kind=f"{options.boxes} boxes",
+                attributes={"size": str(options.size), "boxes": str(options.boxes)},
+            )
+            for index in range(getattr(options.levels, split))
+        ]
+
+    def engine(self) -> SokobanEngine:
+        """A new engine."""
+        return SokobanEngine(self.options)
+
+    def compact(self, context: Context) -> str:
+        """Where boxes and targets lie (see tutor.py), unless a picture shows it."""
+        if self.options.pictures:
+            return tutor.past(context)
+        return tutor.compact(context)
+
+    def vocabulary(self) -> list[str]:
+        """Directions with their lengths, as whole tokens."""
+        return tutor.vocabulary(self.options.size)
+
+    def next(
+        self,
+        context: Context,
+        seed: int,
+        habits: tutor.SokobanHabits,
+    ) -> Advice:
+        """The plan's next action (see tutor.py)."""
+        if not self.options.pictures:
+            return tutor.advise(tutor.last_grid(context), seed, habits)
+        grid = read_room(context.pictures[0].png, self.options.pixels)
+        return tutor.describing(tutor.advise(grid, seed, habits), grid)

@@ -1,0 +1,86 @@
+"""The local judge: every tool is run, and its result held against the way to the answer.
+
+It stands for the judge model of Rare-tool section 4.1 where the answers are known. What
+is *needed* are the values on that way that no result has stated yet, the answer
+included.
+
+    a tool whose result states something needed    6 to 10: 10, minus the tool's cost
+                                                   (0 to 2), minus 1 for every 40 words
+                                                   of the result (at most 2)
+    a tool that states only what is known          4
+    a tool that states nothing of use              2
+    a tool that answers with an error              0
+    cot, where the answer is known                 10
+    cot, where only computing is left              4
+    cot, else                                      2
+
+The step makes sense (`process_ok`) if any of them is worth 6 or more.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from agentcli.environments.protocol import Verdict
+from agentcli.records.calls import COT
+from agentcli.worlds.tool_qa.evidence import stated, states
+from agentcli.worlds.tool_qa.questions.path import Need, slotted
+from agentcli.worlds.tool_qa.tools.protocol import AgentTool
+from agentcli.worlds.tool_qa.tools.registry import ERROR, answer
+
+VIABLE = 6.0
+"""The least score of what helps (Rare-tool section 4.1: the threshold)."""
+BEST, KNOWN, USELESS, FAILED = 10.0, 4.0, 2.0, 0.0
+WORDS_PER_POINT = 40
+MOST_CLUTTER = 2.0
+
+
+def is_known(need: Need, texts: Sequence[str]) -> bool:
+    """Whether one of the texts states what is needed."""
+    if need.fact:
+        return stated(texts, need.fact) == need.value
+    return any(states(text, need.value) for text in texts)
+
+
+def known_values(needs: Sequence[Need], texts: Sequence[str]) -> dict[str, str]:
+    """The values of the lookups that are known, by their slots."""
+    values = {}
+    for slot, need in slotted(needs):
+        if is_known(need, texts):
+            values[slot] = need.value
+    return values
+
+
+def judge(
+    tools: Mapping[str, AgentTool],
+    argument: str,
+    needs: Sequence[Need],
+    results: Sequence[str],
+) -> Verdict:
+    """The scores of all tools and of `cot`, after these results."""
+    missing = [need for need in needs if not is_known(need, results)]
+    scores = {}
+    for name, tool in tools.items():
+        text = answer(tool, argument)
+        scores[name] = _score(tool, text, needs, missing)
+    scores[COT] = _score_of_a_thought(needs, missing)
+    return Verdict(scores=scores, process_ok=max(scores.values()) >= VIABLE)
+
+
+def _score(
+    tool: AgentTool, text: str, needs: Sequence[Need], missing: Sequence[Need]
+) -> float:
+    if text.startswith(ERROR):
+        return FAILED
+    if any(is_known(need, [text]) for need in missing):
+        clutter = min(MOST_CLUTTER, len(text.split()) / WORDS_PER_POINT)
+        return max(VIABLE, round(BEST - tool.cost - clutter, 1))
+    if any(is_known(need, [text]) for need in needs):
+        return KNOWN
+    return USELESS
+
+
+def _score_of_a_thought(needs: Sequence[Need], missing: Sequence[Need]) -> float:
+    answer_need = needs[-1]
+    if answer_need not in missing:
+        return BEST
+    lookups = [need for need in missing if need.fact]
+    return USELESS if lookups or answer_need.fact else KNOWN

@@ -1,0 +1,186 @@
+"""calculator: exact arithmetic over a whitelist of signs and functions."""
+
+import ast
+import math
+import operator
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+
+from agentcli.worlds.tool_qa.tools.expressions import (
+    BASIC,
+    Operators,
+    combined,
+    function_in,
+    parse,
+    unknown,
+)
+from agentcli.worlds.tool_qa.tools.protocol import ToolError
+
+MOST_BITS = 4096
+"""Of a result, numerator or denominator."""
+LARGEST_FACTORIAL = 300
+
+Number = int | float | Fraction
+
+
+class Calculator:
+    """Numbers in, one number out."""
+
+    name = "calculator"
+    description = (
+        "computes a formula with + - * / // % ^ and sqrt, abs, round, floor, ceil, "
+        "gcd, lcm, factorial, comb, log, exp, e.g. calculator[12 * (3 + 4) ^ 2]"
+    )
+    cost = 0.0
+
+    def run(self, argument: str) -> str:
+        """The value, exact where it is a whole number, else with 10 digits."""
+        return written(evaluate(argument))
+
+
+@lru_cache(maxsize=4096)
+def evaluate(text: str) -> Number:
+    """The value of a formula. Raises ToolError."""
+    try:
+        return _value(parse(text))
+    except ZeroDivisionError as error:
+        raise ToolError("division by zero") from error
+    except (OverflowError, RecursionError) as error:
+        raise ToolError("the value is too large") from error
+    except (ValueError, TypeError) as error:
+        raise ToolError(str(error)) from error
+
+
+def written(value: Number) -> str:
+    """A value as every tool writes it: whole numbers exactly, others with 10 digits.
+
+    Raises ToolError for a fraction that no floating-point number can stand for.
+    """
+    if isinstance(value, Fraction) and value.denominator == 1:
+        value = value.numerator
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
+    return str(value) if isinstance(value, int) else f"{as_float(value):.10g}"
+
+
+def as_float(value: Number) -> float:
+    """The nearest floating-point number. Raises ToolError where there is none."""
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ToolError("the value is too large") from error
+
+
+def _value(node: ast.expr) -> Number:
+    match node:
+        case ast.Constant(value=bool()):
+            raise unknown(node)
+        case ast.Constant(value=int() | float() as number):
+            return _bounded(number)
+        case ast.Name(id="pi"):
+            return math.pi
+        case ast.Name(id="e"):
+            return math.e
+        case ast.UnaryOp(op=ast.USub()):
+            return -_value(node.operand)
+        case ast.UnaryOp(op=ast.UAdd()):
+            return _value(node.operand)
+        case ast.BinOp():
+            left, right = _value(node.left), _value(node.right)
+            return _bounded(combined(node, left, right, OPERATORS))
+        case ast.Call():
+            return _bounded(_applied(node))
+    raise unknown(node)
+
+
+def _quotient(left: Number, right: Number) -> Number:
+    if isinstance(left, float) or isinstance(right, float):
+        return left / right
+    return Fraction(left) / right
+
+
+def _power(base: Number, exponent: Number) -> Number:
+    if isinstance(exponent, Fraction):
+        exponent = exponent.numerator if exponent.denominator == 1 else float(exponent)
+    if isinstance(exponent, int) and not isinstance(base, float):
+        bits = _bits(base) * abs(exponent)
+        if bits > MOST_BITS:
+            raise ToolError("the value is too large")
+        return Fraction(base) ** exponent
+    result = float(base) ** exponent
+    if isinstance(result, complex):
+        raise ToolError("a root of a negative number")
+    return float(result)
+
+
+OPERATORS: Operators = {
+    **BASIC,
+    ast.Div: _quotient,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+}
+
+
+def _bits(value: int | Fraction) -> int:
+    if isinstance(value, int):
+        return value.bit_length()
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
+
+
+def _bounded(value: Number) -> Number:
+    if not isinstance(value, float) and _bits(value) > MOST_BITS:
+        raise ToolError("the value is too large")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ToolError("the value is too large")
+    return value
+
+
+def _whole(value: Number, most: int) -> int:
+    """A whole number up to `most`. Raises ToolError."""
+    whole = int(value)
+    if whole != value or not 0 <= whole <= most:
+        raise ToolError(f"a whole number from 0 to {most} is needed, not {value}")
+    return whole
+
+
+def _factorial(value: Number) -> int:
+    return math.factorial(_whole(value, LARGEST_FACTORIAL))
+
+
+def _comb(total: Number, chosen: Number) -> int:
+    most = LARGEST_FACTORIAL
+    return math.comb(_whole(total, most), _whole(chosen, most))
+
+
+def _gcd(left: Number, right: Number) -> int:
+    return math.gcd(_whole(left, 10**30), _whole(right, 10**30))
+
+
+def _lcm(left: Number, right: Number) -> int:
+    return math.lcm(_whole(left, 10**30), _whole(right, 10**30))
+
+
+FUNCTIONS: dict[str, tuple[int, Callable[..., Number]]] = {
+    "abs": (1, abs),
+    "ceil": (1, math.ceil),
+    "comb": (2, _comb),
+    "exp": (1, math.exp),
+    "factorial": (1, _factorial),
+    "floor": (1, math.floor),
+    "gcd": (2, _gcd),
+    "lcm": (2, _lcm),
+    "log": (1, math.log),
+    "round": (1, round),
+    "sqrt": (1, math.sqrt),
+}
+"""Name -> how many numbers it takes, and the function."""
+
+
+def _applied(node: ast.Call) -> Number:
+    name = function_in(node, FUNCTIONS)
+    count, function = FUNCTIONS[name]
+    if len(node.args) != count:
+        raise ToolError(f"{name} takes {count} numbers, not {len(node.args)}")
+    return function(*map(_value, node.args))

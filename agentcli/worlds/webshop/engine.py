@@ -1,0 +1,172 @@
+"""One shopping trip at a time: searches and clicks until something is bought."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from agentcli.environments.protocol import Observation, Start
+from agentcli.records.calls import read_call
+from agentcli.records.types import Task
+from agentcli.worlds.webshop import pages
+from agentcli.worlds.webshop.catalogue import Catalogue
+from agentcli.worlds.webshop.expert import plan
+from agentcli.worlds.webshop.goals import ShopGoal
+from agentcli.worlds.webshop.pages import PER_PAGE, Visit
+from agentcli.worlds.webshop.products import Product
+from agentcli.worlds.webshop.reward import reward_of
+
+START = Visit()
+
+
+class WebshopEngine:
+    """An Engine that is Forkable and Solvable."""
+
+    def __init__(self, catalogue: Catalogue, locate: Callable[[Task], int]) -> None:
+        self._catalogue = catalogue
+        self._locate = locate
+
+    def start(self, task: Task) -> Start:
+        """Opens a task. Raises DataError for a task of other settings."""
+        self.goal: ShopGoal = self._catalogue.goal(self._locate(task))
+        self.visit = START
+        return Start(instruction=self.goal.instruction, observation=self._observe())
+
+    def step(self, action: str) -> Observation:
+        """Searches or clicks. What is neither, or clicks on nothing, is not accepted.
+
+        As in WebShop a search is possible on every page.
+        """
+        before = self.visit
+        call = read_call(action)
+        after = None
+        if call is not None and before.page != "done":
+            argument = call.argument.lower()
+            if call.name == "search":
+                after = Visit("results", argument, 1)
+            elif call.name == "click":
+                after = self._clicked(argument)
+        plain = before._replace(accepted=True, looked=False)
+        if after is None:
+            self.visit = plain._replace(accepted=False)
+        else:
+            self.visit = after._replace(looked=after == plain)
+        return self._observe()
+
+    def snapshot(self) -> Visit:
+        """The page, what is chosen there, and how it was reached."""
+        return self.visit
+
+    def restore(self, snapshot: Visit) -> Observation:
+        """Goes back to a page."""
+        self.visit = snapshot
+        return self._observe()
+
+    def plan(self) -> list[str]:
+        """Actions that end with reward 1. Raises EngineError when there are none."""
+        return plan(self._catalogue, self.goal, self.visit)
+
+    def product(self) -> Product:
+        """The product that is looked at."""
+        return self._catalogue.products[self.visit.item]
+
+    def _results(self) -> tuple[int, ...]:
+        """The places of the products on this page of results."""
+        end = self.visit.number * PER_PAGE
+        return self._catalogue.search(self.visit.keywords)[end - PER_PAGE : end]
+
+    def _clicked(self, text: str) -> Visit | None:
+        """The page behind a link, a button or an option; None where there is none."""
+        visit = self.visit._replace(accepted=True, looked=False)
+        if visit.page == "search":
+            return None
+        if visit.page == "results":
+            return self._clicked_result(visit, text)
+        if visit.page == "item" and (chosen := self._choice(text)) is not None:
+            return visit._replace(chosen=chosen)
+        if text == pages.BACK:
+            return START
+        if text == pages.PREVIOUS and visit.page == "sub":
+            return visit._replace(page="item", sub="")
+        if text == pages.PREVIOUS:
+            return Visit("results", visit.keywords, visit.number)
+        if visit.page == "item" and text == pages.BUY:
+            return visit._replace(page="done")
+        if visit.page == "item" and text in pages.SUB_PAGES:
+            return visit._replace(page="sub", sub=text)
+        return None
+
+    def _clicked_result(self, visit: Visit, text: str) -> Visit | None:
+        if text == pages.BACK:
+            return START
+        if text == pages.NEXT:
+            return visit._replace(number=visit.number + 1)
+        if text == pages.PREVIOUS and visit.number > 1:
+            return visit._replace(number=visit.number - 1)
+        for place in self._results():
+            if self._catalogue.products[place].asin.lower() == text:
+                return visit._replace(page="item", item=place)
+        return None
+
+    def _choice(self, text: str) -> tuple[tuple[str, str], ...] | None:
+        """The chosen options after a click on a value; None if it is no value."""
+        # A value that two options share counts for the last one, as in WebShop.
+        for name, values in reversed(self.product().options.items()):
+            if text in values:
+                chosen = {**dict(self.visit.chosen), name: text}
+                return tuple(sorted(chosen.items()))
+        return None
+
+    def _observe(self) -> Observation:
+        visit = self.visit
+        reward = 0.0
+        end: Literal["success", "failure"] | None = None
+        if visit.page == "done":
+            values = [value for _, value in visit.chosen]
+            reward = reward_of(self.goal, self.product(), values)
+            end = "success" if reward == 1 else "failure"
+        text = self._text(reward)
+        clicked = ", ".join(value for _, value in visit.chosen)
+        return Observation(
+            text=text,
+            actions=self._actions(),
+            state=repr(visit[:6]),
+            canonical=f"{text} clicked: [{clicked}]" if clicked else text,
+            accepted=visit.accepted,
+            looked=visit.looked,
+            reward=reward,
+            end=end,
+        )
+
+    def _text(self, reward: float) -> str:
+        visit = self.visit
+        if visit.page == "search":
+            return pages.text_of(["Search"])
+        if visit.page == "results":
+            total = len(self._catalogue.search(visit.keywords))
+            shown = [self._catalogue.products[place] for place in self._results()]
+            return pages.results_page(shown, visit.number, total)
+        product = self.product()
+        if visit.page == "item":
+            return pages.item_page(product)
+        if visit.page == "sub":
+            return pages.sub_page(product, visit.sub)
+        return pages.done_page(product.asin, dict(visit.chosen), reward)
+
+    def _actions(self) -> tuple[str, ...]:
+        visit = self.visit
+        if visit.page == "search":
+            return (pages.SEARCH_HINT,)
+        if visit.page == "done":
+            return ()
+        links = [pages.BACK]
+        if visit.page == "results":
+            links += [pages.PREVIOUS] if visit.number > 1 else []
+            links.append(pages.NEXT)
+            products = [self._catalogue.products[place] for place in self._results()]
+            links += [product.asin.lower() for product in products]
+        else:
+            links.append(pages.PREVIOUS)
+        if visit.page == "item":
+            for values in self.product().options.values():
+                links += values
+            links += [*pages.SUB_PAGES, pages.BUY]
+        return tuple(map(pages.click, dict.fromkeys(links)))
