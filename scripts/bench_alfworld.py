@@ -140,8 +140,8 @@ def fast(
 
 def stock(path: Path, episodes: list[list[str]], clock: Clock, trace: Trace) -> None:
     """The same episodes on the stock engine."""
+    from agentcli.worlds.alfworld.engine import stock_environment
     from agentcli.worlds.alfworld.fast.translator import undisturbed
-    from agentcli.worlds.alfworld.stock import stock_environment
 
     def note_stock(state: Any, reward: float, done: bool) -> None:
         facts = sorted(

@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from agentcli.worlds.search_qa.corpus_file import read_corpus
-from agentcli.worlds.search_qa.retrievers.embedded import EmbeddedRetriever
+from agentcli.worlds.search_qa.retrievers import EmbeddedRetriever, read_corpus
 
 WORDS, VOCABULARY, EXPONENT = 100, 500_000, 1.1
 QUERIES, WORDS_OF_QUERY, RESULTS = 50, 6, 10

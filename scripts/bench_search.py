@@ -11,9 +11,9 @@ from statistics import median
 
 from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
-from agentcli.worlds.search_qa.documents import corpus
+from agentcli.worlds.search_qa.almanac import corpus
 from agentcli.worlds.search_qa.engine import SearchQaEngine
-from agentcli.worlds.search_qa.retrievers.embedded import EmbeddedRetriever
+from agentcli.worlds.search_qa.retrievers import EmbeddedRetriever
 
 QUERIES = 2000
 EPISODES = 500

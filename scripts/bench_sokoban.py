@@ -8,10 +8,8 @@ import random
 import time
 
 from agentcli.records.settings import EnvironmentSettings
-from agentcli.worlds.sokoban.drawing import draw_room
-from agentcli.worlds.sokoban.levels import SokobanOptions, draw_level
-from agentcli.worlds.sokoban.rules import MOVES
-from agentcli.worlds.sokoban.world import SokobanWorld
+from agentcli.worlds.sokoban.rules import MOVES, SokobanOptions, draw_level
+from agentcli.worlds.sokoban.world import SokobanWorld, draw_room
 
 
 def rate(steps: int, levels: int, *, pictures: bool) -> float:

@@ -21,11 +21,10 @@ import typer
 
 from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
-from agentcli.worlds.webshop.generator import generated
-from agentcli.worlds.webshop.options import WebshopOptions
+from agentcli.worlds.webshop.catalogue import fill, open_shelf
+from agentcli.worlds.webshop.generator import WebshopOptions, generated
 from agentcli.worlds.webshop.products import Product
-from agentcli.worlds.webshop.shelf import fill, open_shelf
-from agentcli.worlds.webshop.tutor.knowledge import wish_of
+from agentcli.worlds.webshop.tutor import wish_of
 
 TASKS = 200
 QUERIES = 1000

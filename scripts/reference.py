@@ -30,11 +30,11 @@ from agentcli.stages.layers import list_presets
 from agentcli.training.objectives import make_objective, objective_names
 from agentcli.worlds.alfworld.options import AlfworldOptions
 from agentcli.worlds.ezpoints import EzPointsOptions
-from agentcli.worlds.scienceworld.options import ScienceWorldOptions
+from agentcli.worlds.scienceworld.engine import ScienceWorldOptions
 from agentcli.worlds.search_qa.options import SearchQaOptions
-from agentcli.worlds.sokoban.levels import SokobanOptions
-from agentcli.worlds.tool_qa.options import ToolQaOptions
-from agentcli.worlds.webshop.options import WebshopOptions
+from agentcli.worlds.sokoban.rules import SokobanOptions
+from agentcli.worlds.tool_qa.rows import ToolQaOptions
+from agentcli.worlds.webshop.generator import WebshopOptions
 
 METHODS_OF_SECTIONS = ("rollout", "credit")
 """Sections whose settings depend on a method, which methods.md lists."""

@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 scripts/install.sh .venv alfworld,test
 .venv/bin/python - <<'END' || set -- -k "not scienceworld" "$@"
 import os, sys
-from agentcli.worlds.scienceworld.java import java_here
+from agentcli.worlds.scienceworld.simulator import java_here
 java = java_here(os.environ)
 sys.exit(None if java.present else f"{java.detail}; the tests of ScienceWorld are left out; to have them: {java.get}")
 END

@@ -19,8 +19,8 @@ from agentcli.environments.openenv import OpenEnvSchema, ServerFacts
 from agentcli.errors import AgentCliError
 from agentcli.policies.endpoint import Endpoint
 from agentcli.records.settings import EndpointSettings
-from agentcli.worlds.search_qa.retrievers.http import HttpRetriever
-from agentcli.worlds.search_qa.retrievers.served import HttpRetrieverOptions
+from agentcli.worlds.search_qa.options import HttpRetrieverOptions
+from agentcli.worlds.search_qa.retriever_client import HttpRetriever
 
 
 class HostilePeer:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from agentcli.worlds.search_qa.retrievers.protocol import Document, Hit
+from agentcli.worlds.search_qa.retrievers import Document, Hit
 
 DOCUMENTS = (
     Document("7", "Ruth Scurr", "She was married to John Dunn."),

@@ -9,8 +9,8 @@ from agentcli.environments.registry import make_world
 from agentcli.records.pictures import fault_of
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.worlds.ezpoints import draw_cards, read_cards
-from agentcli.worlds.sokoban.drawing import draw_room, read_room
 from agentcli.worlds.sokoban.rules import FLOOR, PLAYER, TARGET
+from agentcli.worlds.sokoban.world import draw_room, read_room
 from PIL import Image
 from refusal import refused
 

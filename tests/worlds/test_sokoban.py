@@ -8,8 +8,7 @@ from agentcli.environments.protocol import FINISHED, Context, Forkable, Observat
 from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.sokoban.levels import draw_level
-from agentcli.worlds.sokoban.rules import read
+from agentcli.worlds.sokoban.rules import draw_level, read
 from agentcli.worlds.sokoban.tutor import SokobanHabits
 from agentcli.worlds.sokoban.world import SokobanEngine, SokobanWorld
 from refusal import refusal, refused

@@ -4,6 +4,12 @@ The rooms are real (see layouts); only the positions of objects are drawn. A gam
 same bytes wherever it is made: everything random comes from the settings' digest and
 the task id. A game is written as one folder, renamed into place when complete, so
 several processes may want the same one at once.
+
+The traj_data.json beside every game, for alfworld's own loader and expert.
+
+The official files also hold the pictures, poses and human sentences of ALFRED. A
+generated game has none: those fields are there but empty, and the annotation repeats
+the task sentence.
 """
 
 import json
@@ -12,6 +18,7 @@ import random
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -19,13 +26,7 @@ from agentcli.environments.cache import CACHE, cache_folder, keeping
 from agentcli.records.files import derive_seed
 from agentcli.records.scratch import publish
 from agentcli.worlds.alfworld.dataset import game_file
-from agentcli.worlds.alfworld.draw import (
-    LAMP_STANDS,
-    TOOLS,
-    Name,
-    name_of,
-)
-from agentcli.worlds.alfworld.goal import goal_of_task
+from agentcli.worlds.alfworld.draw import LAMP_STANDS, TOOLS, Name, name_of
 from agentcli.worlds.alfworld.layouts import (
     Point,
     Receptacle,
@@ -39,9 +40,47 @@ from agentcli.worlds.alfworld.layouts import (
 )
 from agentcli.worlds.alfworld.names import display_names, mangle
 from agentcli.worlds.alfworld.options import AlfworldOptions
-from agentcli.worlds.alfworld.planner import plan
+from agentcli.worlds.alfworld.planner import goal_of_task, plan
 from agentcli.worlds.alfworld.statekey import Fact
-from agentcli.worlds.alfworld.traj_data import traj_data
+
+
+def traj_data(
+    task_id: str,
+    name: Name,
+    sentence: str,
+    walkthrough: list[str],
+) -> dict[str, Any]:
+    """One game's record in the official field names."""
+    look = name.kind == "look_at_obj_in_light"
+    return {
+        "task_id": task_id.rsplit("/", 1)[-1],
+        "task_type": name.kind,
+        "pddl_params": {
+            "mrecep_target": "",
+            "object_sliced": False,
+            "object_target": name.object,
+            "parent_target": "" if look else name.receptacle,
+            "toggle_target": name.receptacle if look else "",
+        },
+        "scene": {
+            "floor_plan": f"FloorPlan{name.scene}",
+            "scene_num": name.scene,
+            "object_poses": [],
+            "object_toggles": [],
+        },
+        "plan": {"high_pddl": [], "low_actions": []},
+        "images": [],
+        "turk_annotations": {
+            "anns": [
+                {
+                    "assignment_id": "generated",
+                    "task_desc": sentence,
+                    "high_descs": walkthrough,
+                    "votes": [],
+                }
+            ]
+        },
+    }
 
 
 class Thing(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ over the sorted lower-case names, and the first gets the highest number.
 
 import re
 from collections import Counter
+from collections.abc import Collection
 
 _CODES = {
     "-": "_minus_",
@@ -50,3 +51,22 @@ def _kind(mangled: str) -> str:
 def type_of(entity: str) -> str:
     """The type of a numbered thing: `sinkbasin 2` -> `sinkbasin`."""
     return _NUMBER.sub("", entity)
+
+
+NOTHING = "Nothing happens."
+"""TextWorld's answer to a command that is not possible."""
+LOOKS = ("look", "inventory")
+
+
+def judge(
+    command: str,
+    listed: Collection[str],
+    answer: str,
+) -> tuple[bool, bool]:
+    """Whether the game took the command, and whether it then only looked (RewardFlow C.1).
+
+    `listed` are the actions that were shown before the command.
+    """
+    accepted = command in listed and answer != NOTHING
+    looks = command in LOOKS or command.startswith("examine ")
+    return accepted, accepted and looks

@@ -17,20 +17,129 @@ different orders of actions can reach the same one.
 """
 
 import hashlib
-from typing import Literal, NamedTuple
+import re
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
 
 from agentcli.environments.protocol import Observation, Start
 from agentcli.errors import DataError, EngineError
 from agentcli.records.types import Task
-from agentcli.worlds.scienceworld import actions, gold, hints
-from agentcli.worlds.scienceworld.options import ScienceWorldOptions
+from agentcli.worlds.scienceworld import hints
 from agentcli.worlds.scienceworld.simulator import (
+    FREE,
     FULL_SCORE,
+    GoldPaths,
     ScienceGame,
     Simulator,
     Turn,
+    rest,
 )
 from agentcli.worlds.scienceworld.splits import VARIATIONS
+
+Simplification = Literal[
+    "teleportAction",
+    "openDoors",
+    "openContainers",
+    "noElectricalAction",
+    "selfWateringFlowerPots",
+    "easy",
+]
+Megabytes = Annotated[int, msgspec.Meta(ge=128, le=65536)]
+
+
+class ScienceWorldOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """Settings of the world."""
+
+    simplifications: list[Simplification] = msgspec.field(
+        default_factory=lambda: ["easy"]
+    )
+    """What the simulator makes easier. easy, which the papers use, is all but
+    openContainers (and keeps wires where a task needs them). Empty: nothing.
+    """
+    heap_mb: Megabytes = 512
+    """Heap of the Java process of each engine process. One with 128 games needs 70 MB;
+    where it is full the process ends, and its games are replayed in another.
+    """
+
+    @property
+    def prefix(self) -> str:
+        """Begins the ids of the tasks that these settings make."""
+        return "+".join(sorted(set(self.simplifications))) or "plain"
+
+    @property
+    def simplification(self) -> str:
+        """The simplifications as the simulator reads them."""
+        return ",".join(sorted(set(self.simplifications)))
+
+
+FORMS = {
+    "open OBJ": "open a container",
+    "close OBJ": "close a container",
+    "activate OBJ": "activate a device",
+    "deactivate OBJ": "deactivate a device",
+    "connect OBJ to OBJ": "connect electrical components",
+    "disconnect OBJ": "disconnect electrical components",
+    "use OBJ [on OBJ]": "use a device or item",
+    "look around": "describe the current room",
+    "look at OBJ": "describe an object in detail",
+    "look in OBJ": "describe the contents of a container",
+    "read OBJ": "read a note or book",
+    "move OBJ to OBJ": "move an object into a container",
+    "pick up OBJ": "move an object into the inventory",
+    "put down OBJ": "drop an object of the inventory",
+    "pour OBJ into OBJ": "pour a liquid into a container",
+    "dunk OBJ into OBJ": "dunk a container into a liquid",
+    "mix OBJ": "mix the contents of a container chemically",
+    "go to LOC": "move to a neighbouring location",
+    "eat OBJ": "eat food",
+    "flush OBJ": "flush a toilet",
+    "focus on OBJ": "show that this is the object of the task",
+    "wait": "do nothing for 10 ticks of time",
+    "wait1": "do nothing for 1 tick of time",
+    "task": "repeat the task",
+    "inventory": "list what you carry",
+}
+"""The 25 templates of the papers' prompt (DPEPO Figure 17) and what each does."""
+
+UNKNOWN = "No known action matches that input."
+"""The simulator's answer to what it cannot read; no time passes."""
+AMBIGUOUS = "Ambiguous request"
+"""Begins its answer to what could mean several things; a number answers it."""
+OUTSIDE = ("help", "objects", "task")
+"""Commands that the simulator answers outside its world."""
+LOOKS = ("look", "examine", "inventory", "read", *OUTSIDE)
+"""First words of actions that only look."""
+LONGEST = 500
+"""Characters of an action that is shown to the simulator; none it knows is longer."""
+REFUSAL = re.compile(
+    r"^(?:"
+    r"No known action|Unknown action|I'm not sure|It'?s not clear|<ERROR>|ERROR"
+    r"|You can't|That can't|That (?:object|is) .*already|Something can't"
+    r"|You must disconnect|That object does not appear|The door doesn't appear"
+    r"|The .* (?:is not|isn't|are not|aren't|can't|does not contain)\b"
+    r"|The .* is (?:already (?:open|closed|activated|deactivated)|empty, so)"
+    r")",
+    re.DOTALL,
+)
+"""The simulator's answers to actions that did nothing (src/.../actions/*.scala)."""
+
+
+def readable(action: str) -> bool:
+    """Whether the simulator should see an action at all."""
+    return len(action) <= LONGEST and action.isprintable()
+
+
+def accepted(text: str) -> bool:
+    """Whether the simulator took the action that it answered so."""
+    return REFUSAL.match(text) is None
+
+
+def first_word(action: str) -> str:
+    """The first word of an action, lower case."""
+    words = action.lower().split(maxsplit=1)
+    return words[0] if words else ""
+
 
 COUNTING = ("identify-life-stages-1", "identify-life-stages-2")
 """Tasks with a goal to stay somewhere, which counts every action that is read."""
@@ -47,7 +156,7 @@ class ScienceWorldEngine:
     """Plays one task at a time; all engines of a process share its simulator."""
 
     def __init__(
-        self, simulator: Simulator, options: ScienceWorldOptions, paths: gold.GoldPaths
+        self, simulator: Simulator, options: ScienceWorldOptions, paths: GoldPaths
     ) -> None:
         self._simulator = simulator
         self._options = options
@@ -82,8 +191,8 @@ class ScienceWorldEngine:
         before = self._score
         paid = self._paid
         moment = self._act(action)
-        taken = actions.accepted(moment.text)
-        looks = actions.first_word(action) in actions.LOOKS
+        taken = accepted(moment.text)
+        looks = first_word(action) in LOOKS
         looked = looks and taken and self._score == before
         return self._observe(moment, float(self._score - paid), taken, looked)
 
@@ -100,7 +209,7 @@ class ScienceWorldEngine:
         path = self._paths.path(
             self._simulator, self._kind, self._variation, simplification
         )
-        return gold.rest(path, self._taken)
+        return rest(path, self._taken)
 
     def close(self) -> None:
         """Lets go of the game; the simulator ends with the process."""
@@ -128,11 +237,11 @@ class ScienceWorldEngine:
         """Acts, and keeps what a state is made of."""
         if self._game is None:
             raise EngineError("no task is open; call start first")
-        moment = Turn(actions.UNKNOWN, self._score, self._ticks)
-        if actions.readable(action):
+        moment = Turn(UNKNOWN, self._score, self._ticks)
+        if readable(action):
             moment = self._game.step(action)
         changed = self._has_changed(moment, action)
-        if changed or action in gold.FREE:
+        if changed or action in FREE:
             self._taken.append(action)
         if changed:
             self._remember(action)
@@ -144,11 +253,11 @@ class ScienceWorldEngine:
 
     def _has_changed(self, moment: Turn, action: str) -> bool:
         """Whether the state may be another one."""
-        if moment.ticks != self._ticks or moment.text.startswith(actions.AMBIGUOUS):
+        if moment.ticks != self._ticks or moment.text.startswith(AMBIGUOUS):
             return True
-        if moment.text.startswith(actions.UNKNOWN):
+        if moment.text.startswith(UNKNOWN):
             return False
-        outside = action.strip().lower() in actions.OUTSIDE
+        outside = action.strip().lower() in OUTSIDE
         return self._kind in COUNTING and not outside
 
     def _remember(self, action: str) -> None:

@@ -13,14 +13,71 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentcli.environments.protocol import LostEngineError
+import msgspec
+
+from agentcli.environments.cache import Cache, cache_folder
+from agentcli.environments.protocol import LostEngineError, Requisite
 from agentcli.errors import EngineError, MissingError
 from agentcli.records.scratch import ScratchFolder
-from agentcli.worlds.scienceworld.java import GET, jar_path, java_here, java_path
+
+OLDEST = 11
+"""The oldest Java that runs it."""
+GET = "apt-get install default-jre-headless, or export JAVA_HOME=DIR"
+PATIENCE_SECONDS = 10.0
+
+
+def java_path(environ: Mapping[str, str]) -> str:
+    """The program: $JAVA_HOME's, else the first on the PATH."""
+    home = environ.get("JAVA_HOME")
+    # The simulator runs in a folder of its own.
+    return os.path.abspath(os.path.join(home, "bin", "java")) if home else "java"
+
+
+def java_here(environ: Mapping[str, str]) -> Requisite:
+    """The Java of this machine, as it reports itself."""
+    detail, present = _examined(java_path(environ), environ)
+    get = None if present else GET
+    return Requisite(name="scienceworld java", present=present, detail=detail, get=get)
+
+
+def _examined(path: str, environ: Mapping[str, str]) -> tuple[str, bool]:
+    """The program with its version or its fault, and whether it runs the simulator."""
+    program = shutil.which(path, path=environ.get("PATH"))
+    if program is None:
+        fault = f"{path}: no such program; Java {OLDEST} or newer runs the simulator"
+        return fault, False
+    try:
+        reported = subprocess.run(
+            [program, "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{program}: cannot be run ({error})", False
+    version = re.search(r'version "(\d+)', reported.stderr + reported.stdout)
+    if reported.returncode or version is None:
+        return f"{program}: is no working Java", False
+    if int(version[1]) < OLDEST:
+        fault = f"Java {version[1]} is too old; {OLDEST} or newer is needed"
+        return f"{program}: {fault}", False
+    return f"{program}: Java {version[1]}", True
+
+
+def jar_path() -> Path:
+    """The simulator's jar. Raises ImportError where it is not installed."""
+    from scienceworld.constants import JAR_PATH
+
+    return Path(JAR_PATH)
+
 
 FLAGS = (
     "-XX:+UnlockExperimentalVMOptions",
@@ -282,3 +339,72 @@ def _not_started(heap_mb: int) -> MissingError:
         f"scienceworld: {java_path(os.environ)} did not start with {heap_mb} MB; name "
         "a smaller heap with --set environment.options.heap_mb=N"
     )
+
+
+FORMAT = 1
+"""Raise it with any change to how a path is computed."""
+FREE = ("look around", "inventory", "task")
+"""Actions that take no time, wherever they stand in a path."""
+
+
+class GoldPath(msgspec.Struct, frozen=True):
+    """The actions that solve one task from its beginning."""
+
+    actions: tuple[str, ...]
+
+
+class GoldPaths:
+    """The solutions of all tasks. Computing one takes up to seconds."""
+
+    def __init__(self) -> None:
+        from scienceworld.version import __version__
+
+        folder = cache_folder(os.environ, "scienceworld")
+        self._cache = Cache(folder, f"{FORMAT} {__version__}")
+
+    def path(
+        self, simulator: Simulator, kind: str, variation: int, simplifications: str
+    ) -> tuple[str, ...]:
+        """The actions that solve a task.
+
+        Raises EngineError for a task that the simulator cannot solve, and WriteError
+        where the path cannot be kept.
+        """
+
+        def compute() -> GoldPath:
+            game = simulator.game()
+            solution = game.solve(kind, variation, simplifications)
+            game.open(kind, variation, simplifications)
+            path = GoldPath(_until_won(game, solution))
+            game.close()
+            return path
+
+        parts = (kind, str(variation), simplifications)
+        return self._cache.get(GoldPath, parts, compute).actions
+
+
+def _until_won(game: ScienceGame, solution: list[str]) -> tuple[str, ...]:
+    """The solution without what follows the full score."""
+    for length, action in enumerate(solution, 1):
+        if game.step(action).score >= FULL_SCORE:
+            return tuple(solution[:length])
+    raise EngineError("the simulator's own solution does not solve this task")
+
+
+def rest(path: tuple[str, ...], taken: list[str]) -> list[str]:
+    """What is left of a path after the actions that were taken.
+
+    Looking around is no step of the way: it may be left out or added. Raises
+    EngineError where another action was taken.
+    """
+    place = 0
+    for action in taken:
+        while place < len(path) and path[place] != action and path[place] in FREE:
+            place += 1
+        if place < len(path) and path[place] == action:
+            place += 1
+        elif action not in FREE:
+            raise EngineError(
+                f"{action!r} left the simulator's own solution, and it knows no other"
+            )
+    return list(path[place:])

@@ -13,13 +13,13 @@ from agentcli.environments.protocol import Card, Context, Requisite, options_of
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.worlds.scienceworld import tutor
-from agentcli.worlds.scienceworld.actions import FORMS
-from agentcli.worlds.scienceworld.engine import ScienceWorldEngine
-from agentcli.worlds.scienceworld.gold import GoldPaths
+from agentcli.worlds.scienceworld.engine import (
+    FORMS,
+    ScienceWorldEngine,
+    ScienceWorldOptions,
+)
 from agentcli.worlds.scienceworld.hints import things_of
-from agentcli.worlds.scienceworld.java import java_here
-from agentcli.worlds.scienceworld.options import ScienceWorldOptions
-from agentcli.worlds.scienceworld.simulator import Simulator
+from agentcli.worlds.scienceworld.simulator import GoldPaths, Simulator, java_here
 from agentcli.worlds.scienceworld.splits import (
     MEANINGS,
     SPLITS,

@@ -1,4 +1,4 @@
-"""The invented things that the generated corpus is about, and how they are related."""
+"""An invented world of linked things, and the generated corpus: an article for each."""
 
 import random
 from functools import lru_cache
@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from agentcli.records.files import derive_seed
 from agentcli.worlds.generated import invented_names
+from agentcli.worlds.search_qa.retrievers import Document
 
 RELATIONS = {
     "person": {
@@ -89,3 +90,36 @@ def _other(rng: random.Random, places: list[int], place: int) -> int:
     while drawn == place:
         drawn = rng.choice(places)
     return drawn
+
+
+FILLERS = (
+    "Older accounts contradict each other.",
+    "Much of this is still debated.",
+    "Every schoolchild of the region has heard of it.",
+    "A museum shows letters about it.",
+    "A short film was made on the subject.",
+)
+
+
+@lru_cache(maxsize=4)
+def corpus(number: int, seed: int) -> tuple[Document, ...]:
+    """The articles, in the order of the almanac; an id is the place in it."""
+    things = almanac(number, seed)
+    rng = random.Random(derive_seed("search_qa", "corpus", seed, number))
+    return tuple(
+        Document(str(place), entity.name, _article(entity, things, rng))
+        for place, entity in enumerate(things)
+    )
+
+
+def _article(entity: Entity, things: tuple[Entity, ...], rng: random.Random) -> str:
+    sentences = [rng.choice(FILLERS)]
+    for relation, place in entity.links.items():
+        sentences.append(fact_sentence(relation, entity.name, things[place].name))
+    rng.shuffle(sentences)
+    return " ".join([f"{entity.name} is a {entity.kind}.", *sentences])
+
+
+def fact_sentence(relation: str, subject: str, value: str) -> str:
+    """A fact in words, e.g. "The mayor of Old Quarn is Mira Tolvane."."""
+    return f"The {relation} of {subject} is {value}."

@@ -1,18 +1,139 @@
-"""One question at a time: searches and reading until an answer is given."""
+"""One question at a time: searches and reading until an answer is given.
 
-from collections.abc import Iterable
+Also the score of an answer, and the expert, which knows the evidence.
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 from agentcli.environments.protocol import Observation, Start
-from agentcli.records.calls import ANSWER, COT, read_call
+from agentcli.records.calls import ANSWER, COT, ToolCall, read_call
 from agentcli.records.types import Task
-from agentcli.worlds.search_qa.expert import plan
 from agentcli.worlds.search_qa.library import NAMED, Library, Shown, text_of
 from agentcli.worlds.search_qa.options import SearchQaOptions
-from agentcli.worlds.search_qa.questions.protocol import Question
-from agentcli.worlds.search_qa.scoring import SCORES, exact_match
+from agentcli.worlds.search_qa.questions import Question
+from agentcli.worlds.search_qa.retrievers import Document
 from agentcli.worlds.search_qa.source import QaSource
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_BLANKS = str.maketrans(dict.fromkeys(string.punctuation, " "))
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+
+
+def normalised(text: str) -> str:
+    """The text in lower case, without punctuation, articles and further blanks."""
+    words = text.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", words).split())
+
+
+def exact_match(answer: str, references: Sequence[str]) -> float:
+    """1 if the answer is one of the known ones once both are normalised, else 0."""
+    wanted = {normalised(reference) for reference in references}
+    return float(normalised(answer) in wanted)
+
+
+def f1(answer: str, references: Sequence[str]) -> float:
+    """The harmonic mean of precision and recall over words, of the best known answer.
+
+    Where either text has no words left, it is 1 if both have none, else 0.
+    """
+    return max((_f1(answer, reference) for reference in references), default=0.0)
+
+
+def _f1(answer: str, reference: str) -> float:
+    given = normalised(answer).split()
+    wanted = normalised(reference).split()
+    if not given or not wanted:
+        return float(given == wanted)
+    shared = Counter(given) & Counter(wanted)
+    return 2 * shared.total() / (len(given) + len(wanted))
+
+
+def f1_asearcher(answer: str, references: Sequence[str]) -> float:
+    """ASearcher's F1 of its evaluation: over the sets of words, of the best known answer.
+
+    Articles stay, and punctuation becomes a blank. A text without words has 0.
+    """
+    scores = (_f1_of_sets(answer, reference) for reference in references)
+    return max(scores, default=0.0)
+
+
+def _f1_of_sets(answer: str, reference: str) -> float:
+    given = {*answer.translate(_BLANKS).lower().split()}
+    wanted = {*reference.translate(_BLANKS).lower().split()}
+    if not given or not wanted:
+        return 0.0
+    return 2 * len(given & wanted) / (len(given) + len(wanted))
+
+
+SCORES: dict[str, Callable[[str, Sequence[str]], float]] = {
+    "exact": exact_match,
+    "f1": f1,
+    "f1-asearcher": f1_asearcher,
+}
+"""Rewards of an answer by name: RewardFlow's, SQuAD's F1, and that of CARL's evaluation."""
+
+
+def plan(
+    question: Question,
+    shown: Collection[Shown],
+    opened: Shown | None,
+    library: Library,
+) -> list[str]:
+    """Actions that show the evidence, as far as it is known, and the answer.
+
+    Every document is searched for first: one that no search shows ends the evidence.
+    """
+    calls: list[ToolCall] = []
+    goals = [*question.evidence[1:], question.answers[0]]
+    for title, goal in zip(question.evidence, goals, strict=False):
+        steps = _steps(title, goal, shown, opened, library)
+        if steps is None:
+            break
+        calls += steps
+    calls.append(ToolCall(ANSWER, question.answers[0]))
+    return [str(call) for call in calls]
+
+
+def _steps(
+    title: str,
+    goal: str,
+    shown: Collection[Shown],
+    opened: Shown | None,
+    library: Library,
+) -> list[ToolCall] | None:
+    """Calls after which a document of this title has shown `goal`; None without one."""
+    pages = [one for one in shown if one.document.title == title]
+    if any(goal in text_of(library, one) for one in pages):
+        return []
+    calls = []
+    documents = [one.document for one in pages]
+    if not documents:
+        calls.append(ToolCall("search", title))
+        documents = [hit.document for hit in library.hits(title)]
+    for document in documents:
+        if document.title == title and goal in document.text:
+            if library.browses:
+                calls += _reading(document, goal, opened, library)
+            return calls
+    return None
+
+
+def _reading(
+    document: Document, goal: str, opened: Shown | None, library: Library
+) -> list[ToolCall]:
+    """Opens the document unless it is open, and reads on to the part with `goal`."""
+    parts = library.parts(document)
+    place = next(place for place, part in enumerate(parts) if goal in part)
+    read = ToolCall("read", "nothing yet")
+    if opened and opened.document == document and opened.part < place:
+        return [read] * (place - opened.part)
+    return [ToolCall("access", document.id), *[read] * place]
+
 
 THOUGHT = "You think on."
 """The observation after `cot[...]`."""
@@ -99,7 +220,7 @@ class SearchQaEngine:
         return self._observe()
 
     def plan(self) -> list[str]:
-        """Actions that show the evidence, and the answer (see expert.py)."""
+        """Actions that show the evidence, and the answer."""
         shown, opened = self._inquiry[:2]
         return plan(self._question, shown, opened, self._library)
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from agentcli.worlds.search_qa.options import SearchQaOptions
-from agentcli.worlds.search_qa.retrievers.protocol import (
+from agentcli.worlds.search_qa.retrievers import (
     Document,
     Hit,
     Retriever,

@@ -8,17 +8,18 @@ from agentcli.environments.protocol import PLACE, Requisite
 from agentcli.errors import DataError, UsageError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.search_qa.corpus_file import read_corpus
-from agentcli.worlds.search_qa.documents import corpus
-from agentcli.worlds.search_qa.options import SearchQaOptions
-from agentcli.worlds.search_qa.questions.files import read_questions
-from agentcli.worlds.search_qa.questions.generated import generated_questions
-from agentcli.worlds.search_qa.questions.protocol import Question
-from agentcli.worlds.search_qa.retrievers.embedded import EmbeddedRetriever
-from agentcli.worlds.search_qa.retrievers.protocol import Retriever
-from agentcli.worlds.search_qa.retrievers.served import (
+from agentcli.worlds.search_qa.almanac import corpus
+from agentcli.worlds.search_qa.options import (
     HttpRetrieverOptions,
+    SearchQaOptions,
     checked_address,
+)
+from agentcli.worlds.search_qa.question_files import read_questions
+from agentcli.worlds.search_qa.questions import Question, generated_questions
+from agentcli.worlds.search_qa.retrievers import (
+    EmbeddedRetriever,
+    Retriever,
+    read_corpus,
 )
 
 MODULES = ("bm25s", "Stemmer")
@@ -48,7 +49,7 @@ class QaSource:
         """
         options = self._options
         if options.retriever is not None:
-            from agentcli.worlds.search_qa.retrievers.http import HttpRetriever
+            from agentcli.worlds.search_qa.retriever_client import HttpRetriever
 
             asked = HttpRetriever(options.retriever)
             asked.require_listener()

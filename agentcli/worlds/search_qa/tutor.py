@@ -18,7 +18,7 @@ from agentcli.worlds.generated import chance
 from agentcli.worlds.search_qa.almanac import RELATIONS, almanac
 from agentcli.worlds.search_qa.library import heads_in
 from agentcli.worlds.search_qa.options import SearchQaOptions
-from agentcli.worlds.search_qa.questions.generated import Wanted, read_question
+from agentcli.worlds.search_qa.questions import Wanted, read_question
 
 FACTS_SHOWN = 3
 """Facts that the prompt mentions beside the first of the way."""

@@ -93,7 +93,7 @@ class SearchQaWorld:
         # Another server is asked by its own address.
         if self.options.retriever is not None:
             return ()
-        from agentcli.worlds.search_qa.retrievers.server import retriever_routes
+        from agentcli.worlds.search_qa.retriever_server import retriever_routes
 
         retriever = self._source.retriever
         retriever.search([""], 1)

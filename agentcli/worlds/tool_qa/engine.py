@@ -7,12 +7,14 @@ from agentcli.environments.protocol import Closable, Observation, Start, Verdict
 from agentcli.records.calls import ANSWER, COT, ToolCall, read_call
 from agentcli.records.types import Task
 from agentcli.worlds.tool_qa.judge import is_known, judge, known_values
-from agentcli.worlds.tool_qa.questions.draw import ToolQuestion
-from agentcli.worlds.tool_qa.questions.path import Need, next_calls
+from agentcli.worlds.tool_qa.questions import (
+    Need,
+    QuestionSource,
+    ToolQuestion,
+    next_calls,
+)
 from agentcli.worlds.tool_qa.rows import LETTERS
-from agentcli.worlds.tool_qa.source import QuestionSource
-from agentcli.worlds.tool_qa.tools.protocol import AgentTool
-from agentcli.worlds.tool_qa.tools.registry import ERROR, answer
+from agentcli.worlds.tool_qa.tools.registry import ERROR, AgentTool, answer
 
 THOUGHT = "You think on."
 """The observation after `cot[...]`."""

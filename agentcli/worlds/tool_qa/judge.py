@@ -17,14 +17,61 @@ included.
 The step makes sense (`process_ok`) if any of them is worth 6 or more.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from agentcli.environments.protocol import Verdict
 from agentcli.records.calls import COT
-from agentcli.worlds.tool_qa.evidence import stated, states
-from agentcli.worlds.tool_qa.questions.path import Need, slotted
-from agentcli.worlds.tool_qa.tools.protocol import AgentTool
-from agentcli.worlds.tool_qa.tools.registry import ERROR, answer
+from agentcli.worlds.tool_qa.questions import Need, slotted
+from agentcli.worlds.tool_qa.tools.registry import ERROR, AgentTool, answer
+
+TOLERANCE = 1e-5
+"""Relative; options show six digits."""
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")
+
+
+def same_number(one: float, other: float) -> bool:
+    """Whether two numbers are equal up to rounding."""
+    return math.isclose(one, other, rel_tol=TOLERANCE)
+
+
+def states(text: str, value: str) -> bool:
+    """Whether a text holds a value: a number up to rounding, or words."""
+    if _NUMBER.fullmatch(value.strip()):
+        wanted = float(value)
+        numbers = map(float, _NUMBER.findall(text))
+        return any(same_number(wanted, number) for number in numbers)
+    words = re.escape(value.strip().rstrip("."))
+    return re.search(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE) is not None
+
+
+def stated(texts: Iterable[str], fact: str) -> str | None:
+    """The value that one of the texts gives for a fact; None where none does."""
+    pattern = _value_of(fact)
+    for text in texts:
+        match = pattern.search(text)
+        if match:
+            return match[1] or match[2]
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _value_of(fact: str) -> re.Pattern[str]:
+    name = re.escape(fact)
+    value = r"([\w-]+(?:\.\d+)?)"
+    return re.compile(rf"(?<!\w){name} (?:is|=) {value}|There are {value} {name}")
+
+
+def letters_of(options: Sequence[str], text: str, letters: str) -> list[str]:
+    """The letters of the options that a text states."""
+    named = []
+    for letter, option in zip(letters, options, strict=False):
+        if states(text, option):
+            named.append(letter)
+    return named
+
 
 VIABLE = 6.0
 """The least score of what helps (Rare-tool section 4.1: the threshold)."""

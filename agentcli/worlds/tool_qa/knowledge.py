@@ -3,16 +3,170 @@
 Every fact lies in one or more of four places: the table of facts, the encyclopaedia,
 the collection of papers and the web. Which ones is drawn, so that each tool has gaps,
 and another tool often fills them. It never changes: a task means the same for ever.
+
+What there is to know in the generated corpora: kinds of things and their properties.
+
+Names and values are invented (knowledge.py draws them), so nobody can have read them
+elsewhere.
+
+The three corpora as texts: an encyclopaedia, papers, and pages of a web.
+
+Each holds the facts that knowledge.py puts there, among sentences that say nothing.
 """
 
 import random
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
 from agentcli.records.files import derive_seed
 from agentcli.worlds.generated import invented_names
-from agentcli.worlds.tool_qa.kinds import FACTORS, KINDS, Kind, Property
+
+
+class Property(NamedTuple):
+    """A property that every thing of a kind has."""
+
+    name: str
+    low: int = 0
+    high: int = 0
+    """Bounds of a number; 0 and 0 for a word."""
+    unit: str = ""
+    """Behind the number; for a word, what the word names."""
+
+    @property
+    def is_number(self) -> bool:
+        """Whether its values are whole numbers."""
+        return self.high > 0
+
+
+class Kind(NamedTuple):
+    """Things that have the same properties."""
+
+    name: str
+    category: str
+    """The MMLU-Pro category of questions about it."""
+    ending: str
+    """How the invented names end."""
+    properties: tuple[Property, ...]
+
+
+def _kind(name: str, category: str, ending: str, *properties: Property) -> Kind:
+    return Kind(name, category, ending, properties)
+
+
+KINDS = (
+    _kind(
+        "mineral",
+        "chemistry",
+        "ite",
+        Property("density", 11, 39, "kilograms per litre"),
+        Property("melting point", 401, 1899, "degrees Celsius"),
+        Property("colour", unit="colour"),
+    ),
+    _kind(
+        "alloy",
+        "engineering",
+        "al",
+        Property("strength", 41, 98, "newtons per square millimetre"),
+        Property("inventor", unit="person"),
+    ),
+    _kind(
+        "moon",
+        "physics",
+        "on",
+        Property("surface gravity", 11, 29, "metres per second squared"),
+        Property("orbital period", 12, 97, "days"),
+        Property("finder", unit="person"),
+    ),
+    _kind(
+        "animal",
+        "biology",
+        "ax",
+        Property("chromosome number", 12, 96, "chromosomes"),
+        Property("gestation time", 21, 99, "days"),
+        Property("home river", unit="river"),
+    ),
+    _kind(
+        "drug",
+        "health",
+        "ol",
+        Property("daily dose", 11, 49, "milligrams per kilogram"),
+        Property("half life", 11, 71, "hours"),
+        Property("antidote", unit="plant"),
+    ),
+    _kind(
+        "treaty",
+        "history",
+        "ford",
+        Property("year", 1402, 1899),
+        Property("number of signatories", 11, 39, "states"),
+        Property("host city", unit="city"),
+    ),
+    _kind(
+        "statute",
+        "law",
+        "act",
+        Property("time limit", 14, 90, "days"),
+        Property("fine per day", 21, 99, "crowns"),
+        Property("author", unit="person"),
+    ),
+    _kind(
+        "philosopher",
+        "philosophy",
+        "is",
+        Property("school", unit="school"),
+        Property("number of books", 11, 59, "books"),
+        Property("birth year", 1101, 1890),
+    ),
+    _kind(
+        "effect",
+        "psychology",
+        "ance",
+        Property("discoverer", unit="person"),
+        Property("sample size", 24, 96, "persons"),
+    ),
+    _kind(
+        "firm",
+        "business",
+        "co",
+        Property("daily output", 21, 99, "tonnes"),
+        Property("founder", unit="person"),
+    ),
+    _kind(
+        "country",
+        "economics",
+        "land",
+        Property("population", 11, 98, "million"),
+        Property("income per head", 12, 99, "thousand crowns"),
+        Property("currency", unit="currency"),
+    ),
+    _kind(
+        "algorithm",
+        "computer science",
+        "sort",
+        Property("memory per item", 12, 96, "bytes"),
+        Property("steps per item", 11, 64, "steps"),
+        Property("inventor", unit="person"),
+    ),
+)
+
+FACTORS = {
+    ("mile", "kilometre"): "1.609344",
+    ("nautical_mile", "kilometre"): "1.852",
+    ("inch", "centimetre"): "2.54",
+    ("pound", "kilogram"): "0.45359237",
+    ("ounce", "gram"): "28.349523125",
+    ("week", "second"): "604800",
+    ("day", "minute"): "1440",
+    ("kilowatt_hour", "megajoule"): "3.6",
+    ("atmosphere", "pascal"): "101325",
+    ("calorie", "joule"): "4.184",
+    ("byte", "bit"): "8",
+}
+"""How many of the second unit make one of the first, exactly."""
+
 
 SUBJECTS = 20
 """Things of each kind."""
@@ -103,3 +257,101 @@ def _fact(
         unit=property.unit if property.is_number else "",
         places=tuple(places) or ("search",),
     )
+
+
+FILLERS = (
+    "Much about {subject} is still debated.",
+    "Older accounts of {subject} contradict each other.",
+    "Every schoolchild of the region has heard of {subject}.",
+    "{subject} has been described many times.",
+    "A museum shows a model of {subject}.",
+)
+SITES = ("forum", "blog", "newspaper", "shop", "club")
+ACCOUNTS = (
+    "A measurement",
+    "A survey",
+    "A review",
+    "A new estimate",
+    "An archive study",
+)
+
+
+class Publication(msgspec.Struct, frozen=True):
+    """One article, page or abstract."""
+
+    title: str
+    text: str
+
+
+@lru_cache(maxsize=3)
+def corpus(name: str) -> tuple[Publication, ...]:
+    """The documents of a corpus, in their order."""
+    known = knowledge()
+    rng = random.Random(derive_seed("tool_qa", "documents", name))
+    documents: list[Publication] = []
+    for subject, facts in _by_subject(known, name).items():
+        documents += WRITERS[name](subject, facts, rng)
+    return tuple(documents)
+
+
+def _by_subject(known: FactBase, name: str) -> dict[str, list[Fact]]:
+    """The facts that a corpus holds, for every subject of which it says anything."""
+    subjects: dict[str, list[Fact]] = {}
+    for fact in known.facts.values():
+        facts = subjects.setdefault(fact.subject, [])
+        if name in fact.places:
+            facts.append(fact)
+    return subjects
+
+
+def sentence(fact: Fact) -> str:
+    """A fact in words, e.g. "The density of Quorite is 23 kilograms per litre."."""
+    value = f"{fact.value} {fact.unit}".strip()
+    if fact.kind == "unit":
+        return f"There are {value} {fact.name}."
+    return f"The {fact.name} is {value}."
+
+
+def _article(
+    subject: str, facts: list[Fact], rng: random.Random
+) -> Iterable[Publication]:
+    """One article a subject, if anything is known of it."""
+    if not facts:
+        return
+    kind = facts[0].kind
+    opening = f"{subject} is {'an' if kind[0] in 'aeiou' else 'a'} {kind}."
+    sentences = [*map(sentence, facts), rng.choice(FILLERS).format(subject=subject)]
+    yield Publication(subject, " ".join([opening, *sentences]))
+
+
+def _pages(
+    subject: str, facts: list[Fact], rng: random.Random
+) -> Iterable[Publication]:
+    """A page for every fact, and one that says nothing."""
+    for fact in facts:
+        title = f"{rng.choice(SITES)}: {subject} and its {fact.trait}"
+        noise = rng.choice(FILLERS).format(subject=subject)
+        yield Publication(title, f"{noise} {sentence(fact)}")
+    title = f"{rng.choice(SITES)}: all about {subject}"
+    yield Publication(title, " ".join(FILLERS[:2]).format(subject=subject))
+
+
+def _abstracts(
+    subject: str, facts: list[Fact], rng: random.Random
+) -> Iterable[Publication]:
+    """A paper for every fact."""
+    authors = knowledge().words["person"]
+    for fact in facts:
+        author = rng.choice(authors)
+        title = f"{rng.choice(ACCOUNTS)} of the {fact.trait} of {subject} ({author})"
+        text = f"We study {subject} with a new method. {sentence(fact)}"
+        yield Publication(title, f"{text} Earlier values are discussed.")
+
+
+WRITERS: dict[
+    str, Callable[[str, list[Fact], random.Random], Iterable[Publication]]
+] = {
+    "wikipedia": _article,
+    "search": _pages,
+    "papers": _abstracts,
+}

@@ -1,4 +1,4 @@
-"""Rows of MMLU-Pro, read unchanged from the formats of row_files.py.
+"""environment.options of tool_qa, and rows of MMLU-Pro, read unchanged from files.
 
 An answer that is not the option at its index, or an id that is there twice, is refused
 with file, row and field.
@@ -7,14 +7,38 @@ with file, row and field.
 import random
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
+from agentcli.records.section import Count, Seed
 from agentcli.worlds.generated import split_of
 from agentcli.worlds.row_files import row_files, rows_of
-from agentcli.worlds.tool_qa.options import ToolQaOptions
+
+
+class Sizes(msgspec.Struct, kw_only=True, frozen=True):
+    """Questions of each split (Rare-tool section 4: 2,500 and 840); of real ones at most."""
+
+    train: Count = 2500
+    valid: Count = 100
+    test: Count = 840
+
+
+class ToolQaOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """What is asked."""
+
+    sizes: Sizes = msgspec.field(default_factory=Sizes)
+    templates: tuple[str, ...] | None = None
+    """Only these sorts of generated questions; None: all (templates.py)."""
+    tools: tuple[str, ...] | None = None
+    """Only these tools; None: all. []: a closed book."""
+    choices: Annotated[int, msgspec.Meta(ge=2, le=10)] = 10
+    """Options of a generated question."""
+    seed: Seed = 0
+    """Of the generated questions, and of the split of real ones."""
+
 
 LETTERS = "ABCDEFGHIJ"
 

@@ -1,6 +1,6 @@
 """tool_qa for policies from scratch: a short prompt, and an expert with faults.
 
-The expert reads a question as its template writes it (questions/path.py), and knows
+The expert reads a question as its template writes it (questions.py), and knows
 which tools may answer. What a tool does not know it learns only by asking.
 """
 
@@ -15,10 +15,9 @@ from agentcli.records.calls import ANSWER, COT, read_call
 from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
 from agentcli.worlds.generated import chance
-from agentcli.worlds.tool_qa.evidence import letters_of, stated
-from agentcli.worlds.tool_qa.kinds import FACTORS
-from agentcli.worlds.tool_qa.knowledge import PLACES, knowledge
-from agentcli.worlds.tool_qa.questions.path import (
+from agentcli.worlds.tool_qa.judge import letters_of, stated
+from agentcli.worlds.tool_qa.knowledge import FACTORS, PLACES, knowledge
+from agentcli.worlds.tool_qa.questions import (
     Reading,
     needs_of,
     next_calls,

@@ -16,11 +16,9 @@ from agentcli.registry import nearest
 from agentcli.worlds.generated import SPLITS
 from agentcli.worlds.tool_qa import tutor
 from agentcli.worlds.tool_qa.engine import ToolQaEngine
-from agentcli.worlds.tool_qa.options import ToolQaOptions
-from agentcli.worlds.tool_qa.questions.draw import templates_of
-from agentcli.worlds.tool_qa.source import QuestionSource
-from agentcli.worlds.tool_qa.tools.protocol import AgentTool
-from agentcli.worlds.tool_qa.tools.registry import tool_class, tool_names
+from agentcli.worlds.tool_qa.questions import QuestionSource, templates_of
+from agentcli.worlds.tool_qa.rows import ToolQaOptions
+from agentcli.worlds.tool_qa.tools.registry import AgentTool, tool_class, tool_names
 
 
 class ToolQaWorld:
@@ -79,7 +77,7 @@ class ToolQaWorld:
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:
         """The walls around the tool python."""
-        from agentcli.worlds.tool_qa.sandbox.client import walls_here
+        from agentcli.worlds.tool_qa.sandbox_client import walls_here
 
         walls = walls_here()
         name = "tool_qa sandbox"

@@ -3,11 +3,24 @@
 A synthetic goal asks for one combination of a product's options, a human one for what a
 person wrote. Where WebShop draws a price without a seed, the draw follows from the asin
 here, so that a goal is the same in every process.
+
+The reward of a purchase, as WebShop computes it (Yao et al. 2022, section 3).
+
+    reward = r_type * (attributes hit + options hit + price fits)
+                    / (attributes wanted + options wanted + 1)
+
+Texts match where their token set ratio is above 85. One thing differs: WebShop asks a
+language model of spaCy for the words of a title that are nouns. Here hyphens and
+apostrophes part words, and every word of letters alone counts that is not one of a short
+list of function words.
 """
 
 import itertools
 import math
 import random
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -94,3 +107,83 @@ def _price_limit(product: Product, number: int) -> tuple[float, str]:
     rng = random.Random(derive_seed("webshop", "limit", product.asin, number))
     limit = max(rng.sample(above, 2))
     return limit, f", and price lower than {limit:.2f} dollars"
+
+
+MATCH = 85
+"""The rounded ratio that a match exceeds."""
+
+_FUNCTION_WORDS = """
+a an and are as at by for from in into is it its of on or our that the their this to
+under up with without your you s
+"""
+FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
+_WORD = re.compile(r"[^\W_]+")
+
+
+def reward_of(goal: ShopGoal, bought: Product, chosen: Iterable[str]) -> float:
+    """What buying a product with the chosen values of its options is worth, 0 to 1."""
+    hits = attribute_hits(goal.attributes, bought)
+    hits += option_hits(goal.options, chosen)
+    hits += bought.price <= goal.price_upper
+    wanted = len(goal.attributes) + len(goal.options) + 1
+    return type_reward(goal.product, bought) * (hits / wanted)
+
+
+def type_reward(wanted: Product, bought: Product) -> float:
+    """1, 0.5, 0.1 or 0: whether the product is of the wanted sort."""
+    words = title_words(wanted.title)
+    overlap = 0.2
+    if words:
+        # As in WebShop, a word that stands twice in the wanted title counts twice below.
+        overlap = len({*words} & {*title_words(bought.title)}) / len(words)
+    if overlap == 0:
+        return 0.0
+    if overlap < 0.1:
+        return 0.1
+    same_query = wanted.query == bought.query
+    shared = _categories(wanted) & _categories(bought)
+    if same_query or len(shared) >= 2 or overlap > 0.2:
+        return 1.0
+    return 0.5
+
+
+def title_words(title: str) -> list[str]:
+    """The words of a title that say what it is, each as often as it stands there."""
+    words = _WORD.findall(title.lower())
+    return [word for word in words if word.isalpha() and word not in FUNCTION_WORDS]
+
+
+def _categories(product: Product) -> set[str]:
+    return {part.strip() for part in product.product_category.split("›")}
+
+
+def attribute_hits(wanted: Sequence[str], bought: Product) -> int:
+    """Number of wanted attributes that are listed, or stand in one of the texts."""
+    features = " ".join(bought.bullets)
+    texts = [text.lower() for text in (bought.title, features, bought.description)]
+    hits = 0
+    for attribute in wanted:
+        listed = any(matches(one, attribute) for one in bought.attributes)
+        hits += listed or any(attribute in text for text in texts)
+    return hits
+
+
+def option_hits(wanted: Sequence[str], chosen: Iterable[str]) -> int:
+    """Number of wanted options that one of the chosen values matches."""
+    values = [color_of(value) for value in chosen]
+    hits = 0
+    for option in wanted:
+        hits += any(matches(value, option) for value in values)
+    return hits
+
+
+@lru_cache(maxsize=65536)
+def matches(one: str, other: str) -> bool:
+    """Whether two texts are alike enough."""
+    from rapidfuzz import fuzz, utils
+
+    def plain(text: str) -> str:
+        return utils.default_process(text.encode("ascii", "ignore").decode())
+
+    # thefuzz, which WebShop asks, reads ASCII and gives whole numbers.
+    return round(fuzz.token_set_ratio(plain(one), plain(other))) > MATCH

@@ -14,11 +14,9 @@ from agentcli.errors import UsageError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.worlds.webshop.engine import WebshopEngine
-from agentcli.worlds.webshop.options import WebshopOptions
+from agentcli.worlds.webshop.generator import WebshopOptions
 from agentcli.worlds.webshop.source import GoalSource, real_files
-from agentcli.worlds.webshop.tutor.compact import compact
-from agentcli.worlds.webshop.tutor.shopper import WebshopHabits, advise
-from agentcli.worlds.webshop.tutor.vocabulary import names
+from agentcli.worlds.webshop.tutor import WebshopHabits, advise, compact, names
 
 SPLITS = ("train", "test")
 

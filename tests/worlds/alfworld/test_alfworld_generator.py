@@ -12,7 +12,7 @@ from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.worlds.alfworld import generator
 from agentcli.worlds.alfworld.draw import TOOLS, choices, draw, parse_name, scenes, shares
-from agentcli.worlds.alfworld.goal import goal_of_task, parse_instruction
+from agentcli.worlds.alfworld.knowledge import entities
 from agentcli.worlds.alfworld.layouts import (
     UNSEEN_SCENES,
     constants,
@@ -24,7 +24,7 @@ from agentcli.worlds.alfworld.layouts import (
     training_scenes,
 )
 from agentcli.worlds.alfworld.options import KINDS, OFFICIAL_GAMES, AlfworldOptions, decode_options
-from agentcli.worlds.alfworld.tutor.vocabulary import entities
+from agentcli.worlds.alfworld.planner import goal_of_task, parse_instruction
 from agentcli.worlds.alfworld.world import AlfworldWorld
 from alfworld_games import SMALL, game_cache, small_world, some_of_each_kind  # noqa: F401
 from refusal import refused

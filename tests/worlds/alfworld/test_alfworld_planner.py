@@ -4,8 +4,7 @@ import random
 import time
 
 import pytest
-from agentcli.worlds.alfworld.goal import Goal
-from agentcli.worlds.alfworld.planner import plan
+from agentcli.worlds.alfworld.planner import Goal, plan
 from agentcli.worlds.alfworld.statekey import Fact
 from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
 from refusal import refusal, refused

@@ -3,8 +3,8 @@
 import pytest
 from agentcli.environments.protocol import Context
 from agentcli.records.types import Task
-from agentcli.worlds.alfworld.tutor.knowledge import know, parse
-from agentcli.worlds.alfworld.tutor.search import AlfworldHabits, search
+from agentcli.worlds.alfworld.knowledge import know, parse
+from agentcli.worlds.alfworld.search import AlfworldHabits, search
 from alfworld_games import game_cache, play, small_world, some_of_each_kind  # noqa: F401
 
 TASK = Task(

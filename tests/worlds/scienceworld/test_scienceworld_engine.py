@@ -6,9 +6,8 @@ import pytest
 from agentcli.environments.protocol import LostEngineError, Observation
 from agentcli.errors import EngineError
 from agentcli.records.types import Task
-from agentcli.worlds.scienceworld import gold
 from agentcli.worlds.scienceworld.engine import ScienceWorldEngine
-from agentcli.worlds.scienceworld.simulator import ScienceGame, Simulator
+from agentcli.worlds.scienceworld.simulator import ScienceGame, Simulator, rest
 from agentcli.worlds.scienceworld.splits import VARIATIONS
 from agentcli.worlds.scienceworld.world import ScienceWorldWorld
 from refusal import refused
@@ -83,12 +82,12 @@ def test_a_solution_is_computed_once_and_kept(world: ScienceWorldWorld, engine: 
 
 def test_looking_around_is_no_step_of_a_solution() -> None:
     path = ("open", "look around", "focus", "move")
-    assert gold.rest(path, []) == list(path)
-    assert gold.rest(path, ["open", "look around"]) == ["focus", "move"]
-    assert gold.rest(path, ["open", "focus"]) == ["move"]
-    assert gold.rest(path, ["open", "inventory", "focus"]) == ["move"]
+    assert rest(path, []) == list(path)
+    assert rest(path, ["open", "look around"]) == ["focus", "move"]
+    assert rest(path, ["open", "focus"]) == ["move"]
+    assert rest(path, ["open", "inventory", "focus"]) == ["move"]
     with pytest.raises(EngineError):
-        gold.rest(path, ["focus"])
+        rest(path, ["focus"])
 
 
 def test_focusing_on_the_wrong_thing_ends_without_points(engine: ScienceWorldEngine) -> None:

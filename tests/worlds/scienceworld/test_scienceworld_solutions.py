@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from agentcli.worlds.scienceworld.gold import GoldPaths
-from agentcli.worlds.scienceworld.simulator import Simulator
+from agentcli.worlds.scienceworld.simulator import GoldPaths, Simulator
 from agentcli.worlds.scienceworld.splits import ALL
 
 pytestmark = pytest.mark.slow

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from agentcli.worlds.search_qa.corpus_file import read_corpus
-from agentcli.worlds.search_qa.retrievers.embedded import EmbeddedRetriever
+from agentcli.worlds.search_qa.retrievers import EmbeddedRetriever, read_corpus
 from refusal import refused
 from small_retriever import DOCUMENTS
 

@@ -7,12 +7,10 @@ import pytest
 from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.stages.layers import resolve
-from agentcli.worlds.search_qa.almanac import RELATIONS, almanac
-from agentcli.worlds.search_qa.documents import corpus, fact_sentence
+from agentcli.worlds.search_qa.almanac import RELATIONS, almanac, corpus, fact_sentence
 from agentcli.worlds.search_qa.options import QuestionSizes, SearchQaOptions
-from agentcli.worlds.search_qa.questions.generated import generated_questions, read_question
-from agentcli.worlds.search_qa.retrievers.embedded import EmbeddedRetriever
-from agentcli.worlds.search_qa.retrievers.protocol import document_of
+from agentcli.worlds.search_qa.questions import generated_questions, read_question
+from agentcli.worlds.search_qa.retrievers import EmbeddedRetriever, document_of
 from refusal import refused
 
 OPTIONS = SearchQaOptions(documents=500, sizes=QuestionSizes(train=800, valid=50, test=200))

@@ -7,8 +7,8 @@ from agentcli.records.types import Task
 from agentcli.worlds.search_qa.engine import SearchQaEngine
 from agentcli.worlds.search_qa.library import Library, titles_in
 from agentcli.worlds.search_qa.options import SearchQaOptions
-from agentcli.worlds.search_qa.questions.protocol import Question
-from agentcli.worlds.search_qa.retrievers.protocol import Document, Hit
+from agentcli.worlds.search_qa.questions import Question
+from agentcli.worlds.search_qa.retrievers import Document, Hit
 from agentcli.worlds.search_qa.source import QaSource
 
 FILM = Document("12", "Star Wars: Episode IV", "A film: of 1977. It won.")

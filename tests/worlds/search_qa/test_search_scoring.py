@@ -1,7 +1,7 @@
 """Exact match and F1 by hand, after the normalisation of SQuAD."""
 
 import pytest
-from agentcli.worlds.search_qa.scoring import SCORES, exact_match, f1, f1_asearcher, normalised
+from agentcli.worlds.search_qa.engine import SCORES, exact_match, f1, f1_asearcher, normalised
 
 
 @pytest.mark.parametrize(

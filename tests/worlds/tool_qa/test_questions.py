@@ -6,13 +6,18 @@ from collections import Counter
 import pytest
 from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
-from agentcli.worlds.tool_qa.evidence import letters_of, same_number, stated, states
-from agentcli.worlds.tool_qa.options import Sizes, ToolQaOptions
-from agentcli.worlds.tool_qa.questions.draw import ToolQuestion, drafts, draw_question
-from agentcli.worlds.tool_qa.questions.path import needs_of, next_calls, read_question
-from agentcli.worlds.tool_qa.questions.programs import PROGRAMS
-from agentcli.worlds.tool_qa.questions.templates import TEMPLATES
-from agentcli.worlds.tool_qa.rows import LETTERS
+from agentcli.worlds.tool_qa.judge import letters_of, same_number, stated, states
+from agentcli.worlds.tool_qa.questions import (
+    PROGRAMS,
+    ToolQuestion,
+    drafts,
+    draw_question,
+    needs_of,
+    next_calls,
+    read_question,
+)
+from agentcli.worlds.tool_qa.rows import LETTERS, Sizes, ToolQaOptions
+from agentcli.worlds.tool_qa.templates import TEMPLATES
 from agentcli.worlds.tool_qa.tools.registry import TOOLS
 from refusal import refused
 

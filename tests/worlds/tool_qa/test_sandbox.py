@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from agentcli.worlds.tool_qa.sandbox import seccomp, server
-from agentcli.worlds.tool_qa.sandbox.client import Sandbox, walls_here
-from agentcli.worlds.tool_qa.tools.protocol import ToolError
+from agentcli.worlds.tool_qa import sandbox_server as server
+from agentcli.worlds.tool_qa.sandbox_client import Sandbox, walls_here
 from agentcli.worlds.tool_qa.tools.python import PythonTool
+from agentcli.worlds.tool_qa.tools.registry import ToolError
 from agentcli.worlds.tool_qa.world import ToolQaWorld
 from refusal import refused
 
@@ -65,7 +65,7 @@ def test_the_server_tells_what_it_holds() -> None:
 
 
 def test_a_machine_without_seccomp_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seccomp, "supported", lambda: False)
+    monkeypatch.setattr(server, "supported", lambda: False)
     refused(Sandbox().start, code=4, remedy="Linux")
     with pytest.raises(ToolError):
         PythonTool().run("1 + 1")
@@ -73,7 +73,7 @@ def test_a_machine_without_seccomp_runs_nothing(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_filter_names_every_call_once_for_each_machine() -> None:
     for column in (0, 1):
-        numbers = [row[column] for row in seccomp.ALLOWED.values()]
+        numbers = [row[column] for row in server.ALLOWED.values()]
         assert len(set(numbers)) == len(numbers)
 
 

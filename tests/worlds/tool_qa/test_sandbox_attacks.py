@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agentcli.worlds.tool_qa.sandbox import server
-from agentcli.worlds.tool_qa.sandbox.client import Sandbox
+from agentcli.worlds.tool_qa import sandbox_server as server
+from agentcli.worlds.tool_qa.sandbox_client import Sandbox
 
 LIBC = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 PATIENCE = 15.0
@@ -269,7 +269,7 @@ def test_what_a_program_leaves_is_not_there_for_the_next(sandbox: Sandbox) -> No
 def test_a_program_dies_with_the_process_that_asked_for_it() -> None:
     for namespaces in (True, False):
         code = (
-            "import os\nfrom agentcli.worlds.tool_qa.sandbox.client import Sandbox\n"
+            "import os\nfrom agentcli.worlds.tool_qa.sandbox_client import Sandbox\n"
             f"made = Sandbox({namespaces})\nmade.run('1')\nprint(made._process.pid, flush=True)\n"
             "made.run('while True: pass')"
         )

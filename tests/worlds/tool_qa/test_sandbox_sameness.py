@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from agentcli.errors import EngineError
-from agentcli.worlds.tool_qa.sandbox import seccomp
-from agentcli.worlds.tool_qa.sandbox.client import Sandbox
+from agentcli.worlds.tool_qa import sandbox_server as server_code
+from agentcli.worlds.tool_qa.sandbox_client import Sandbox
 from processes import SECONDS, below
 
 ENDLESS = (
@@ -92,8 +92,8 @@ def test_a_program_that_the_machine_kills_is_no_observation(sandbox: Sandbox) ->
 
 
 def test_no_program_finds_another_one_in_memory(sandbox: Sandbox) -> None:
-    column, _ = seccomp.MACHINES[os.uname().machine]
-    scan = SCAN.replace("MASK_NUMBER", str(seccomp.ALLOWED["rt_sigprocmask"][column]))
+    column, _ = server_code.MACHINES[os.uname().machine]
+    scan = SCAN.replace("MASK_NUMBER", str(server_code.ALLOWED["rt_sigprocmask"][column]))
     for number in range(20):
         assert sandbox.run(f"kept = 'treasure' * {number}\n" + "# treasure" * 150) == ""
         assert "treasure" in sandbox.run("print('trea' + 'sure' + ' treasure' * 90)")

@@ -12,7 +12,7 @@ from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.worlds.tool_qa.engine import ToolQaEngine
 from agentcli.worlds.tool_qa.judge import BEST, FAILED, KNOWN, USELESS, VIABLE
-from agentcli.worlds.tool_qa.questions.templates import TEMPLATES
+from agentcli.worlds.tool_qa.templates import TEMPLATES
 from agentcli.worlds.tool_qa.tools.registry import TOOLS
 from agentcli.worlds.tool_qa.world import ToolQaWorld
 from refusal import refused

@@ -4,14 +4,20 @@ import time
 from importlib import metadata
 
 import pytest
-from agentcli.worlds.tool_qa.documents import WRITERS, corpus
-from agentcli.worlds.tool_qa.kinds import FACTORS
-from agentcli.worlds.tool_qa.knowledge import PLACES, knowledge
+from agentcli.worlds.tool_qa.knowledge import FACTORS, PLACES, WRITERS, corpus, knowledge
 from agentcli.worlds.tool_qa.tools.algebra import Algebra
 from agentcli.worlds.tool_qa.tools.calculator import Calculator
 from agentcli.worlds.tool_qa.tools.lookup import Facts, Papers, WebSearch, Wikipedia
-from agentcli.worlds.tool_qa.tools.protocol import AgentTool, ToolError
-from agentcli.worlds.tool_qa.tools.registry import ERROR, LONGEST_ANSWER, TOOLS, answer, tool_class, tool_names
+from agentcli.worlds.tool_qa.tools.registry import (
+    ERROR,
+    LONGEST_ANSWER,
+    TOOLS,
+    AgentTool,
+    ToolError,
+    answer,
+    tool_class,
+    tool_names,
+)
 from agentcli.worlds.tool_qa.tools.units import Units
 from hypothesis import given, settings
 from hypothesis import strategies as st

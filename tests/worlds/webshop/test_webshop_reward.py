@@ -5,11 +5,9 @@ import re
 
 import msgspec
 import pytest
-from agentcli.worlds.webshop.generator import generated
-from agentcli.worlds.webshop.goals import ShopGoal, goal_of, goals_of
-from agentcli.worlds.webshop.options import WebshopOptions
+from agentcli.worlds.webshop.generator import WebshopOptions, generated
+from agentcli.worlds.webshop.goals import ShopGoal, goal_of, goals_of, matches, reward_of, type_reward
 from agentcli.worlds.webshop.products import COLORS, HumanInstruction, Product
-from agentcli.worlds.webshop.reward import matches, reward_of, type_reward
 
 PRODUCTS = list(generated(WebshopOptions(products=400)))
 

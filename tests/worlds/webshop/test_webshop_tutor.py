@@ -7,8 +7,7 @@ from agentcli.environments.protocol import Context
 from agentcli.policies.tiny import make_tokenizer
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.webshop.tutor.knowledge import Wish, read_page, wish_of
-from agentcli.worlds.webshop.tutor.shopper import WebshopHabits
+from agentcli.worlds.webshop.tutor import WebshopHabits, Wish, read_page, wish_of
 from agentcli.worlds.webshop.world import WebshopWorld
 
 SOUND = WebshopHabits(wander=0)

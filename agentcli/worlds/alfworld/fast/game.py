@@ -24,17 +24,18 @@ from agentcli.environments.protocol import Observation
 from agentcli.errors import DataError
 from agentcli.records.regular import read_regular
 from agentcli.worlds.alfworld import statekey
-from agentcli.worlds.alfworld.commands import NOTHING, judge
 from agentcli.worlds.alfworld.fast import library
 from agentcli.worlds.alfworld.fast.facts import (
     Entities,
     FactTable,
     Hierarchy,
+    Supertypes,
+    Translation,
 )
 from agentcli.worlds.alfworld.fast.grammar import load_grammar, split_sentence
 from agentcli.worlds.alfworld.fast.render import Render, Renderer
-from agentcli.worlds.alfworld.fast.translation import Supertypes, Translation
 from agentcli.worlds.alfworld.fast.translator import translate, undisturbed
+from agentcli.worlds.alfworld.names import NOTHING, judge
 
 IDLE_GAMES = 4
 """Games that are kept though they are not being played."""

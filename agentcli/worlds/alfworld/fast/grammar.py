@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from agentcli.environments.cache import Cache
-from agentcli.worlds.alfworld.fast.translation import Scope
+from agentcli.worlds.alfworld.fast.facts import Scope
 
 SENTENCE = "AGENTCLI TASK SENTENCE"
 """Stands in rules where the game's own task sentence belongs."""

@@ -16,6 +16,7 @@ from agentcli.worlds.alfworld.fast.facts import (
     FactTable,
     Hierarchy,
     Pattern,
+    Scope,
 )
 from agentcli.worlds.alfworld.fast.grammar import (
     SENTENCE,
@@ -29,7 +30,6 @@ from agentcli.worlds.alfworld.fast.grammar import (
     Text,
     Value,
 )
-from agentcli.worlds.alfworld.fast.translation import Scope
 
 Render = Callable[[FactTable, int, Entities], str]
 Search = Callable[[FactTable, int, Entities], list[Entities]]

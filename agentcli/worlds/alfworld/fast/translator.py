@@ -19,13 +19,14 @@ import msgspec
 from agentcli.errors import DataError, EngineError
 from agentcli.worlds.alfworld import statekey
 from agentcli.worlds.alfworld.fast import library
-from agentcli.worlds.alfworld.fast.facts import FactTable, numbers
-from agentcli.worlds.alfworld.fast.translation import (
+from agentcli.worlds.alfworld.fast.facts import (
+    FactTable,
     Parameters,
     Scope,
     Signature,
     Supertypes,
     Translation,
+    numbers,
 )
 from agentcli.worlds.alfworld.names import display_names, unmangle
 

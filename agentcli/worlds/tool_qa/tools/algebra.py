@@ -15,8 +15,7 @@ from functools import lru_cache
 from types import FrameType
 from typing import Any
 
-from agentcli.worlds.tool_qa.tools.calculator import written
-from agentcli.worlds.tool_qa.tools.expressions import (
+from agentcli.worlds.tool_qa.tools.calculator import (
     BASIC,
     Operators,
     called,
@@ -24,8 +23,9 @@ from agentcli.worlds.tool_qa.tools.expressions import (
     function_in,
     parse,
     unknown,
+    written,
 )
-from agentcli.worlds.tool_qa.tools.protocol import ToolError
+from agentcli.worlds.tool_qa.tools.registry import ToolError
 
 SECONDS = 1.0
 WARMING = ("solve(x = 1)", "diff(x ^ 2 + x, 1)", "integrate(x ^ 2, 0, 1)", "x + x")

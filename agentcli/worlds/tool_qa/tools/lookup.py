@@ -8,9 +8,8 @@ import re
 from functools import lru_cache
 
 from agentcli.worlds.bm25 import Bm25Index
-from agentcli.worlds.tool_qa.documents import corpus
-from agentcli.worlds.tool_qa.knowledge import knowledge
-from agentcli.worlds.tool_qa.tools.protocol import ToolError
+from agentcli.worlds.tool_qa.knowledge import corpus, knowledge
+from agentcli.worlds.tool_qa.tools.registry import ToolError
 
 LONGEST_QUERY = 300
 """Characters."""

@@ -1,4 +1,4 @@
-"""python: runs a program in a sandbox (sandbox/client.py says what that protects from).
+"""python: runs a program in a sandbox (sandbox_client.py says what that protects from).
 
 A last expression is printed, as in an interactive Python. Nothing but the standard
 modules that the sandbox has loaded can be imported. Clocks aside, a program prints the
@@ -9,8 +9,8 @@ not run again.
 from functools import lru_cache
 
 from agentcli.errors import MissingError
-from agentcli.worlds.tool_qa.sandbox.client import Sandbox
-from agentcli.worlds.tool_qa.tools.protocol import ToolError
+from agentcli.worlds.tool_qa.sandbox_client import Sandbox
+from agentcli.worlds.tool_qa.tools.registry import ToolError
 
 
 class PythonTool:

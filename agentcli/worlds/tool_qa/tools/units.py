@@ -10,7 +10,7 @@ from agentcli.worlds.tool_qa.tools.calculator import (
     evaluate,
     written,
 )
-from agentcli.worlds.tool_qa.tools.protocol import ToolError
+from agentcli.worlds.tool_qa.tools.registry import ToolError
 
 LONGEST_UNIT = 60
 LONGEST_QUANTITY = 300

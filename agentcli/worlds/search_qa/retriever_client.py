@@ -30,17 +30,13 @@ from agentcli.records.http import (
     LongAnswerError,
     NoAnswerError,
 )
-from agentcli.worlds.search_qa.retrievers.protocol import (
-    Document,
-    Hit,
-    document_of,
-)
-from agentcli.worlds.search_qa.retrievers.served import (
+from agentcli.worlds.search_qa.options import (
     FIRST_PAUSE,
     SETTING,
     HttpRetrieverOptions,
     checked_address,
 )
+from agentcli.worlds.search_qa.retrievers import Document, Hit, document_of
 
 LARGEST_BODY = 16 * 2**20
 """Bytes of an answer."""

@@ -12,16 +12,12 @@ from functools import lru_cache
 
 import msgspec
 
-from agentcli.environments.protocol import (
-    FINISHED,
-    Advice,
-    Context,
-)
+from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
+from agentcli.worlds.alfworld.knowledge import goal_of, know
 from agentcli.worlds.alfworld.layouts import fits
 from agentcli.worlds.alfworld.names import type_of
-from agentcli.worlds.alfworld.tutor.knowledge import goal_of, know
 from agentcli.worlds.generated import chance, strikes
 
 

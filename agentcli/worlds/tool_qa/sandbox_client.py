@@ -35,10 +35,10 @@ from pathlib import Path
 import msgspec
 
 from agentcli.errors import EngineError, MissingError
-from agentcli.worlds.tool_qa.sandbox import seccomp, server
+from agentcli.worlds.tool_qa import sandbox_server as server
 
 COMMAND = ("-S", "-s", "-P", "-B", "-X", "utf8", "-m", server.__name__)
-PACKAGES = Path(__file__).parents[4]
+PACKAGES = Path(__file__).parents[3]
 """The folder that holds agentcli; the server imports nothing else from there."""
 START_SECONDS = 30.0
 ANSWER_SECONDS = 2 * server.WALL_SECONDS + 2.0
@@ -91,7 +91,7 @@ class Sandbox:
 
         Raises MissingError where it does not start.
         """
-        if not seccomp.supported():
+        if not server.supported():
             raise MissingError(
                 "no program is run on this machine: it has no seccomp; use Linux on "
                 "x86-64 or 64-bit ARM"

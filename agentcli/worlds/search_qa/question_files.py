@@ -20,7 +20,7 @@ from agentcli.records.faults import UNREADABLE, shown
 from agentcli.records.files import read_numbered
 from agentcli.records.regular import is_there
 from agentcli.worlds.row_files import SUFFIXES, row_files, rows_of
-from agentcli.worlds.search_qa.questions.protocol import Question
+from agentcli.worlds.search_qa.questions import Question
 
 SPLIT_WORDS = {
     "train": "train",

@@ -1,7 +1,7 @@
 """The process that runs programs of others, behind every wall there is.
 
-`python -S -s -P -B -m agentcli.worlds.tool_qa.sandbox.server [--no-namespaces]`,
-started by client.py and by nothing else. It imports what programs may use, walls itself
+`python -S -s -P -B -m agentcli.worlds.tool_qa.sandbox_server [--no-namespaces]`,
+started by sandbox_client.py and by nothing else. It imports what programs may use, walls itself
 in, and greets with what it holds. Then it answers requests: a 4-byte big-endian length
 and the program, against the same and the output.
 
@@ -11,6 +11,8 @@ answers. So the server never holds a program or an output, and no later one find
 
 import ast
 import contextlib
+import ctypes
+import errno
 import gc
 import importlib
 import json
@@ -24,7 +26,149 @@ from types import CodeType
 from typing import Any
 
 from agentcli.records import kernel
-from agentcli.worlds.tool_qa.sandbox import namespaces, seccomp
+
+NEW_MOUNTS = 0x00020000
+NEW_HOST_NAME = 0x04000000
+NEW_IPC = 0x08000000
+NEW_USERS = 0x10000000
+NEW_PROCESSES = 0x20000000
+NEW_NETWORK = 0x40000000
+EVERYTHING_ELSE = NEW_MOUNTS | NEW_HOST_NAME | NEW_IPC | NEW_PROCESSES | NEW_NETWORK
+"""Left all at once or not at all, after the users: their namespace permits it."""
+READ_ONLY, NO_SETUID, NO_DEVICES, NO_PROGRAMS = 1, 2, 4, 8
+BARE = READ_ONLY | NO_SETUID | NO_DEVICES | NO_PROGRAMS
+RECURSIVE_PRIVATE = 0x4000 | 0x40000
+DETACH = 2
+PLACE = b"/tmp"
+"""A folder that is there everywhere; the empty file system is put over it first."""
+INSIDE = 1000
+"""The user inside."""
+
+
+def leave() -> None:
+    """Moves this process into namespaces of its own; its children are alone there.
+
+    Raises OSError where the machine does not allow it.
+    """
+    user, group = os.getuid(), os.getgid()
+    kernel.call("unshare", NEW_USERS)
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"{INSIDE} {user} 1")
+    _write("/proc/self/gid_map", f"{INSIDE} {group} 1")
+    kernel.call("unshare", EVERYTHING_ELSE)
+
+
+def empty_root() -> None:
+    """Makes an empty, read-only folder the root. Raises OSError.
+
+    For the first process of the namespaces. Whatever must be read from disk has been
+    read by then: not even /proc and /dev are left.
+    """
+    kernel.call("mount", None, b"/", None, RECURSIVE_PRIVATE, None)
+    kernel.call("mount", b"none", PLACE, b"tmpfs", BARE, b"size=4k")
+    os.chdir(PLACE)
+    # The old root is put over the new one, and then let go of (pivot_root(2)).
+    kernel.call("syscall", _pivot_root(), b".", b".")
+    kernel.call("umount2", b".", DETACH)
+    os.chdir("/")
+
+
+def _pivot_root() -> int:
+    return 155 if os.uname().machine == "x86_64" else 41
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+ALLOWED: dict[str, tuple[int, int]] = {
+    "read": (0, 63),
+    "write": (1, 64),
+    "close": (3, 57),
+    "fstat": (5, 80),
+    "lseek": (8, 62),
+    "mmap": (9, 222),
+    "mprotect": (10, 226),
+    "munmap": (11, 215),
+    "brk": (12, 214),
+    "rt_sigaction": (13, 134),
+    "rt_sigprocmask": (14, 135),
+    "rt_sigreturn": (15, 139),
+    "sched_yield": (24, 124),
+    "mremap": (25, 216),
+    "madvise": (28, 233),
+    "exit": (60, 93),
+    "gettimeofday": (96, 169),
+    "getrusage": (98, 165),
+    "times": (100, 153),
+    "sigaltstack": (131, 132),
+    "futex": (202, 98),
+    "restart_syscall": (219, 128),
+    "clock_gettime": (228, 113),
+    "clock_getres": (229, 114),
+    "exit_group": (231, 94),
+    "getrandom": (318, 278),
+}
+"""Name -> its number on x86-64 and on 64-bit ARM."""
+MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+"""Machine -> the column above, and the kernel's name for it (AUDIT_ARCH)."""
+
+LOAD, JUMP_EQUAL, JUMP_FROM, RETURN = 0x20, 0x15, 0x35, 0x06
+NUMBER_AT, MACHINE_AT = 0, 4
+"""Offsets in struct seccomp_data."""
+OTHER_TABLE = 0x40000000
+"""Calls from here on belong to another table (x32) with the same machine."""
+ALLOW, KILL = 0x7FFF0000, 0x80000000
+REFUSE = 0x00050000 | errno.EPERM
+
+
+def supported() -> bool:
+    """Whether the numbers of this machine's system calls are known."""
+    return os.uname().sysname == "Linux" and os.uname().machine in MACHINES
+
+
+def program() -> bytes:
+    """The filter for this machine, as struct sock_filter wants it.
+
+    A call of another machine's table ends the process.
+    """
+    column, machine = MACHINES[os.uname().machine]
+    numbers = [row[column] for row in ALLOWED.values()]
+    lines = [
+        (LOAD, 0, 0, MACHINE_AT),
+        (JUMP_EQUAL, 1, 0, machine),
+        (RETURN, 0, 0, KILL),
+        (LOAD, 0, 0, NUMBER_AT),
+        (JUMP_FROM, 0, 1, OTHER_TABLE),
+        (RETURN, 0, 0, KILL),
+    ]
+    for number in numbers:
+        lines.append((JUMP_EQUAL, 0, 1, number))
+        lines.append((RETURN, 0, 0, ALLOW))
+    lines.append((RETURN, 0, 0, REFUSE))
+    return b"".join(struct.pack("HBBI", *line) for line in lines)
+
+
+class FilterProgram(ctypes.Structure):
+    """The kernel's struct sock_fprog."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("lines", ctypes.c_void_p))
+
+
+def close_the_door() -> None:
+    """Refuses this process every call that is not listed, for ever. Raises OSError."""
+    code = program()
+    buffer = ctypes.create_string_buffer(code, len(code))
+    whole = FilterProgram(len(code) // 8, ctypes.addressof(buffer))
+    kernel.control(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    kernel.call(
+        "prctl",
+        kernel.PR_SET_SECCOMP,
+        ctypes.c_ulong(kernel.SECCOMP_MODE_FILTER),
+        ctypes.byref(whole),
+    )
+
 
 MODULES = (
     *("bisect", "calendar", "cmath", "collections", "copy", "datetime", "decimal"),
@@ -57,7 +201,7 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     if namespaced:
         try:
-            namespaces.empty_root()
+            empty_root()
         except OSError as error:
             namespaced, reason = False, str(error)
     _give_up_privileges()
@@ -87,7 +231,7 @@ def _walled_in(wanted: bool) -> tuple[bool, str]:
     if not wanted:
         return False, "not asked for"
     try:
-        namespaces.leave()
+        leave()
     except OSError as error:
         return False, str(error)
     child = os.fork()
@@ -199,7 +343,7 @@ def _become(program: str, nothing: int, writing: int) -> None:
         os.dup2(writing, 2)
         os.closerange(3, 1024)
         _limit()
-        seccomp.close_the_door()
+        close_the_door()
         code = _execute(program)
     finally:
         with contextlib.suppress(Exception):

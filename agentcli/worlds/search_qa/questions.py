@@ -7,9 +7,11 @@ held-out question may be a one-hop question of training.
 
 import random
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
+
+import msgspec
 
 from agentcli.environments.protocol import PLACE
 from agentcli.errors import UsageError
@@ -17,7 +19,23 @@ from agentcli.records.files import derive_seed
 from agentcli.worlds.generated import split_of
 from agentcli.worlds.search_qa.almanac import RELATIONS, Entity, almanac
 from agentcli.worlds.search_qa.options import SearchQaOptions
-from agentcli.worlds.search_qa.questions.protocol import Question
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """One question."""
+
+    id: str
+    """Unique in its split."""
+    question: str
+    answers: tuple[str, ...]
+    """Each of them is right."""
+    split: str
+    kind: str
+    attributes: Mapping[str, str] = {}
+    """What `--where` can ask for."""
+    evidence: tuple[str, ...] = ()
+    """Titles of the documents that lead to the answer, in order; empty: not known."""
+
 
 KINDS = {1: "one hop", 2: "two hops"}
 PATIENCE = 300

@@ -19,11 +19,7 @@ from starlette.routing import Route
 
 from agentcli.errors import DataError
 from agentcli.records.faults import UNREADABLE, fault_in
-from agentcli.worlds.search_qa.retrievers.protocol import (
-    Document,
-    Hit,
-    Retriever,
-)
+from agentcli.worlds.search_qa.retrievers import Document, Hit, Retriever
 
 LARGEST_REQUEST = 2**20
 """Bytes."""

@@ -25,7 +25,7 @@ class Template(NamedTuple):
     calls: tuple[tuple[str, str], ...] = ()
     """Tool and argument, the best tool first."""
     program: str = ""
-    """Name of the function that stands for `formula` (questions/programs.py)."""
+    """Name of the function that stands for `formula` (questions.py)."""
 
 
 ARITHMETIC = ("calculator", "python", "algebra")

@@ -1,0 +1,441 @@
+"""Where questions come from: a file of real ones, or the generator.
+
+The way to an answer: what must be known, and how each tool can be asked for it.
+
+Draws questions: a template, its slots, the answer and wrong answers beside it.
+"""
+
+import random
+import re
+from collections import deque
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from agentcli.errors import DataError, UsageError
+from agentcli.records.files import derive_seed
+from agentcli.records.types import Task
+from agentcli.registry import nearest
+from agentcli.worlds.generated import split_of
+from agentcli.worlds.tool_qa.knowledge import (
+    FACTORS,
+    KINDS,
+    PLACES,
+    Property,
+    knowledge,
+)
+from agentcli.worlds.tool_qa.rows import (
+    LETTERS,
+    QaRow,
+    ToolQaOptions,
+    load_rows,
+    rows_of_split,
+)
+from agentcli.worlds.tool_qa.templates import TEMPLATES, Template
+from agentcli.worlds.tool_qa.tools.calculator import evaluate, written
+
+NUMBERS = "abcd"
+EXPONENT = "e"
+SUBJECT = "s"
+VALUES = "vw"
+
+
+class Need(NamedTuple):
+    """Something that must be known on the way; the last one is the answer."""
+
+    fact: str
+    """Name of the fact that is looked up; empty for a result."""
+    calls: tuple[tuple[str, str], ...]
+    """Tool and argument; an argument with {v} or {w} waits for a value before it."""
+    value: str = ""
+    """The text that says it, a number or a word; empty for one who must find out."""
+
+
+class Reading(NamedTuple):
+    """A question as its template reads it."""
+
+    template: Template
+    slots: dict[str, str]
+
+
+def filled(form: str, slots: Mapping[str, str]) -> str:
+    """A text with its slots filled; those without a value stay."""
+    for name, value in slots.items():
+        form = form.replace(f"{{{name}}}", value)
+    return form
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> list[tuple[re.Pattern[str], Template]]:
+    return [(_pattern(template.text), template) for template in TEMPLATES]
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """Reads the slots of a question back."""
+    pattern = re.escape(text)
+    for name in NUMBERS + EXPONENT:
+        pattern = pattern.replace(rf"\{{{name}\}}", rf"(?P<{name}>\d+)", 1)
+    return re.compile(pattern.replace(r"\{s\}", r"(?P<s>\w+)"))
+
+
+@lru_cache(maxsize=4096)
+def read_question(text: str) -> Reading | None:
+    """The template and the slots of a question; None for a question of another hand."""
+    for pattern, template in _patterns():
+        match = pattern.fullmatch(text)
+        if match:
+            return Reading(template, match.groupdict())
+    return None
+
+
+def needs_of(template: Template, slots: dict[str, str]) -> tuple[Need, ...]:
+    """What must be known for a question, without the values."""
+    needs = []
+    subject = slots.get(SUBJECT, "")
+    for lookup in template.lookups:
+        # A conversion has no subject.
+        fact = f"{lookup} of {subject}" if subject else lookup
+        # Any of these tools may know it.
+        needs.append(Need(fact, tuple((tool, fact) for tool in PLACES)))
+    if template.calls:
+        calls = tuple((tool, filled(form, slots)) for tool, form in template.calls)
+        needs.append(Need("", calls))
+    return tuple(needs)
+
+
+def next_calls(
+    needs: Sequence[Need], values: Mapping[str, str]
+) -> tuple[Need, list[tuple[str, str]]]:
+    """The need to go for now, and the calls that may meet it.
+
+    It is the answer as soon as a tool can be asked for it. `values` holds those of the
+    lookups, by their slots.
+    """
+    answer = needs[-1]
+    ready = []
+    for tool, form in answer.calls:
+        argument = filled(form, values)
+        if "{" not in argument:
+            ready.append((tool, argument))
+    if ready:
+        return answer, ready
+    waiting = [need for slot, need in slotted(needs) if slot not in values]
+    return waiting[0], list(waiting[0].calls)
+
+
+def slotted(needs: Sequence[Need]) -> list[tuple[str, Need]]:
+    """The lookups, each with the slot of its value."""
+    lookups = [need for need in needs if need.fact]
+    return list(zip(VALUES, lookups, strict=False))
+
+
+def property_of(kind: str, name: str) -> Property:
+    """A property by the names of its kind and itself; a factor is a number."""
+    if kind == "unit":
+        return Property(name, 1, len(FACTORS))
+    properties = next(one.properties for one in KINDS if one.name == kind)
+    return next(one for one in properties if one.name == name)
+
+
+Numbers = dict[str, int]
+"""The slots of a question, by their letters."""
+
+
+def digit_sum(slots: Numbers) -> int:
+    """The sum of the digits of a to the power of e."""
+    return sum(map(int, str(slots["a"] ** slots["e"])))
+
+
+def ones(slots: Numbers) -> int:
+    """How many ones the binary form of a * b * c has."""
+    return (slots["a"] * slots["b"] * slots["c"]).bit_count()
+
+
+def multiples(slots: Numbers) -> int:
+    """How many numbers below a * b are multiples of c or d."""
+    total = 0
+    for number in range(1, slots["a"] * slots["b"]):
+        total += number % slots["c"] == 0 or number % slots["d"] == 0
+    return total
+
+
+PROGRAMS: dict[str, Callable[[Numbers], int]] = {
+    "digit sum": digit_sum,
+    "ones": ones,
+    "multiples": multiples,
+}
+"""By the name of the template."""
+
+
+SOURCE = "tool_qa"
+"""`src` of every generated question begins so."""
+LARGE = 1000
+"""From here on the wrong options end with the digit of the right one."""
+
+
+PATIENCE = 300
+"""Draws after which a category counts as used up."""
+
+
+class Draft(NamedTuple):
+    """A question before its answer is worked out."""
+
+    template: Template
+    slots: dict[str, str]
+    text: str
+
+
+class ToolQuestion(NamedTuple):
+    """A question in the schema of MMLU-Pro, and the way to its answer."""
+
+    row: QaRow
+    needs: tuple[Need, ...]
+
+
+def templates_of(options: ToolQaOptions) -> list[Template]:
+    """The templates that are drawn. Raises UsageError for one that does not exist."""
+    names = {template.name: template for template in TEMPLATES}
+    if options.templates is None:
+        return list(TEMPLATES)
+    for name in options.templates:
+        if name not in names:
+            raise UsageError(
+                f"environment.options.templates: no template {name!r}; "
+                f"{nearest(name, names)}"
+            )
+    if not options.templates:
+        raise UsageError("environment.options.templates: empty; leave it out for all")
+    return [names[name] for name in options.templates]
+
+
+@lru_cache(maxsize=8)
+def drafts(options: ToolQaOptions, split: str) -> tuple[Draft, ...]:
+    """The questions of a split, each text once.
+
+    Categories take turns, so that none is rare; one without another question drops out.
+    A larger size begins with the same questions. Raises UsageError where there are too
+    few.
+    """
+    groups = deque(_by_category(options))
+    rng = random.Random(derive_seed("tool_qa", options.seed, split))
+    drawn: dict[str, Draft] = {}
+    while len(drawn) < getattr(options.sizes, split):
+        if not groups:
+            raise UsageError(
+                f"environment.options.sizes.{split}: there are only {len(drawn)} "
+                "questions; ask for fewer, or name more templates"
+            )
+        group = groups.popleft()
+        draft = _draft(group, split, rng, drawn)
+        if draft is not None:
+            drawn[draft.text] = draft
+            groups.append(group)
+    return tuple(drawn.values())
+
+
+def _by_category(options: ToolQaOptions) -> list[list[Template]]:
+    groups: dict[str, list[Template]] = {}
+    for template in templates_of(options):
+        groups.setdefault(template.category, []).append(template)
+    return [groups[category] for category in sorted(groups)]
+
+
+def _draft(
+    group: list[Template],
+    split: str,
+    rng: random.Random,
+    drawn: Container[str],
+) -> Draft | None:
+    """A text of the split that was not drawn before; None where none turns up."""
+    for _ in range(PATIENCE):
+        template = rng.choice(group)
+        slots = _slots(template, rng)
+        text = filled(template.text, slots)
+        if text not in drawn and split_of(text) == split:
+            return Draft(template, slots, text)
+    return None
+
+
+@lru_cache(maxsize=8192)
+def draw_question(options: ToolQaOptions, split: str, index: int) -> ToolQuestion:
+    """The question of a task, the same for ever. Raises UsageError as `drafts`."""
+    draft = drafts(options, split)[index]
+    rng = random.Random(derive_seed("tool_qa", options.seed, draft.text))
+    needs = _needs(draft.template, draft.slots)
+    row = _row(draft.template, draft.text, needs, rng, options.choices)
+    return ToolQuestion(row, needs)
+
+
+def _slots(template: Template, rng: random.Random) -> dict[str, str]:
+    slots = {}
+    for name in NUMBERS:
+        slots[name] = str(rng.randint(11, 99))
+    slots[EXPONENT] = str(rng.randint(8, 20))
+    # A conversion names its unit in the text.
+    if template.kind and template.kind != "unit":
+        slots[SUBJECT] = rng.choice(knowledge().subjects[template.kind])
+    return slots
+
+
+def _needs(template: Template, slots: dict[str, str]) -> tuple[Need, ...]:
+    """What must be known, with every value as it is."""
+    needs = []
+    values = dict(slots)
+    for slot, need in slotted(needs_of(template, slots)):
+        values[slot] = knowledge().facts[need.fact].value
+        needs.append(need._replace(value=values[slot]))
+    if template.program:
+        numbers = {name: int(slots[name]) for name in (*NUMBERS, EXPONENT)}
+        value = str(PROGRAMS[template.program](numbers))
+    elif template.formula:
+        value = written(evaluate(filled(template.formula, values)))
+    else:
+        return tuple(needs)
+    *_, answer = needs_of(template, slots)
+    return (*needs, answer._replace(value=value))
+
+
+def _row(
+    template: Template,
+    text: str,
+    needs: tuple[Need, ...],
+    rng: random.Random,
+    choices: int,
+) -> QaRow:
+    """The question with its options in a random order."""
+    value = needs[-1].value
+    right = value
+    if template.formula or template.program:
+        right = rounded(value)
+        wrong = _near(float(value), right, rng, choices - 1)
+    else:
+        property = property_of(template.kind, template.lookups[-1])
+        if property.is_number:
+            wrong = _near(float(value), right, rng, choices - 1)
+        else:
+            pool = set(knowledge().words[property.unit]) - {right}
+            wrong = rng.sample(sorted(pool), choices - 1)
+    options = [right, *wrong]
+    rng.shuffle(options)
+    place = options.index(right)
+    return QaRow(
+        question_id=0,
+        question=text,
+        options=tuple(options),
+        answer=LETTERS[place],
+        answer_index=place,
+        category=template.category,
+        src=f"{SOURCE}/{template.name}",
+    )
+
+
+def rounded(value: str) -> str:
+    """A number as an option shows it: whole, or with six digits."""
+    return value if value.lstrip("-").isdigit() else f"{float(value):.6g}"
+
+
+def _near(value: float, right: str, rng: random.Random, number: int) -> list[str]:
+    """Other numbers of the same size and form.
+
+    Large whole numbers end with the same digit: that is computed in the head.
+    """
+    whole = right.lstrip("-").isdigit()
+    spread = abs(value) / 6
+    if whole:
+        spread = max(15.0, spread)
+    wrong: list[str] = []
+    while len(wrong) < number:
+        other = value + rng.uniform(-spread, spread)
+        shown = f"{other:.6g}"
+        if whole:
+            shown = str(_like(round(value), round(other)))
+        if other > 0 and shown != right and shown not in wrong:
+            wrong.append(shown)
+    return wrong
+
+
+def _like(value: int, other: int) -> int:
+    """`other` with the last digit of `value`, where there are several digits."""
+    return other if value < LARGE else other - (other - value) % 10
+
+
+REAL = "mmlu-pro"
+"""Begins the ids of tasks that were read from files."""
+
+
+class QuestionSource:
+    """The tasks of the splits, and the question behind each."""
+
+    def __init__(self, options: ToolQaOptions, data: str | None) -> None:
+        self._options = options
+        self._data = Path(data).expanduser() if data else None
+
+    def tasks(self, split: str, world: str) -> list[Task]:
+        """The tasks of a split. Raises UsageError and DataError."""
+        if self._data is None:
+            return list(_generated(self._options, split, world))
+        rows = rows_of_split(self._data, self._options, split)
+        return [_task(row, split, world) for row in rows]
+
+    def question(self, task: Task) -> ToolQuestion:
+        """The question of a task. Raises DataError for a task of other settings."""
+        prefix, _, rest = task.id.partition("/")
+        if self._data is None and prefix == digest(self._options):
+            split, _, index = rest.partition("/")
+            if int(index) < getattr(self._options.sizes, split):
+                return draw_question(self._options, split, int(index))
+        if self._data is not None and prefix == REAL:
+            row = load_rows(self._data).get(int(rest))
+            if row is not None:
+                return real_question(row)
+        raise DataError(
+            f"task {task.id}: it is none of these environment.options and --data; use "
+            "those of its panel"
+        )
+
+
+def real_question(row: QaRow) -> ToolQuestion:
+    """A question of a file; all that is known of the way is where it ends."""
+    answer = Need("", (), row.options[row.answer_index])
+    return ToolQuestion(row, (answer,))
+
+
+def digest(options: ToolQaOptions) -> str:
+    """The part of a task's id that names what its question was drawn under."""
+    names = "all"
+    if options.templates is not None:
+        names = "+".join(options.templates).replace(" ", "-").replace("/", "-")
+    return f"{options.seed}-{options.choices}-{names}"
+
+
+@lru_cache(maxsize=8)
+def _generated(options: ToolQaOptions, split: str, world: str) -> tuple[Task, ...]:
+    tasks = []
+    for index, (template, _, _) in enumerate(drafts(options, split)):
+        task = Task(
+            id=f"{digest(options)}/{split}/{index}",
+            world=world,
+            split=split,
+            kind=template.category,
+            attributes={"template": template.name, "steps": str(steps_of(template))},
+        )
+        tasks.append(task)
+    return tuple(tasks)
+
+
+def steps_of(template: Template) -> int:
+    """How many calls the shortest way takes before the answer."""
+    if any("{v}" not in form for _, form in template.calls):
+        return 1
+    return len(template.lookups) + bool(template.calls)
+
+
+def _task(row: QaRow, split: str, world: str) -> Task:
+    return Task(
+        id=f"{REAL}/{row.question_id}",
+        world=world,
+        split=split,
+        kind=row.category,
+        attributes={"src": row.src or ""},
+    )
