@@ -155,12 +155,7 @@ def official_games(environ: Mapping[str, str]) -> Requisite:
 
 
 def _no_data(reason: str) -> Requisite:
-    return Requisite(
-        name="alfworld data",
-        present=False,
-        detail=reason,
-        get=DOWNLOAD,
-    )
+    return Requisite(name="alfworld data", present=False, detail=reason, get=DOWNLOAD)
 
 
 def generated_games(folder: Path) -> Requisite:
@@ -168,12 +163,7 @@ def generated_games(folder: Path) -> Requisite:
     name = "generated games"
     if not os.path.isdir(folder):
         detail = f"{folder}: none yet"
-        return Requisite(
-            name=name,
-            present=False,
-            detail=detail,
-            get=GENERATE,
-        )
+        return Requisite(name=name, present=False, detail=detail, get=GENERATE)
     files = list(_files(folder))
     games = sum(file.name == "game.tw-pddl" for file in files)
     size = 0
@@ -182,11 +172,7 @@ def generated_games(folder: Path) -> Requisite:
         with contextlib.suppress(FileNotFoundError):
             size += file.lstat().st_size
     detail = f"{folder}: {games} games, {size / 2**20:.1f} MiB"
-    return Requisite(
-        name=name,
-        present=True,
-        detail=detail,
-    )
+    return Requisite(name=name, present=True, detail=detail)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -17,7 +17,7 @@ from agentcli.records.options import read_options
 from agentcli.records.section import Count, CountFromZero
 
 GENERATOR_VERSION = 1
-"""Raised whenever the same settings would give other games."""
+"""Increase when the same settings generate other games."""
 
 Kind = Literal[
     "pick_and_place_simple",

@@ -144,6 +144,7 @@ def situation(facts: Iterable[Fact]) -> Situation:
                 now.holding = words[1]
             case name if name in PROPERTIES:
                 now.done.add((name, first))
+    # Facts come in any order, so what is open is taken off at the end.
     now.closed -= opened
     return now
 
@@ -250,6 +251,7 @@ def _bring(
     """One object, treated where the task says so, to its place."""
     walk = Walk(now)
     tool = goal.tool
+    # Treated already: the property stays with the object when it is moved.
     if tool and (tool.property, thing) in now.done:
         tool = None
     if now.holding != thing:
@@ -275,6 +277,7 @@ def _look(
     walk = Walk(now)
     if now.holding != thing:
         walk.fetch(thing)
+    # A lamp is used where it stands; it need not be opened or held.
     walk.go(now.inside[lamp])
     if ("istoggled", lamp) not in now.done:
         walk.actions.append(f"use {lamp}")
@@ -291,6 +294,7 @@ def _two(
     for place in now.places(goal.place):
         missing = [thing for thing in things if now.inside.get(thing) != place]
         need = 2 - (len(things) - len(missing))
+        # Any receptacle of the type will do, so one that holds two wins at once.
         if need <= 0:
             return [[]]
         for order in permutations(missing, need):
@@ -311,6 +315,7 @@ def _carry_all(
     if things[0] != now.holding:
         walk.fetch(things[0])
     walk.put(things[0], place)
+    # Hands are free after each put, so there is nothing to lay down.
     for thing in things[1:]:
         walk.take(thing)
         walk.put(thing, place)

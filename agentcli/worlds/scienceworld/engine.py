@@ -237,10 +237,12 @@ class ScienceWorldEngine:
         """Acts, and keeps what a state is made of."""
         if self._game is None:
             raise EngineError("no task is open; call start first")
+        # What the simulator should not see is answered as what it cannot parse.
         moment = Turn(UNKNOWN, self._score, self._ticks)
         if readable(action):
             moment = self._game.step(action)
         changed = self._has_changed(moment, action)
+        # A plan may hold actions that change nothing; they count as done, too.
         if changed or action in FREE:
             self._taken.append(action)
         if changed:
@@ -257,11 +259,13 @@ class ScienceWorldEngine:
             return True
         if moment.text.startswith(UNKNOWN):
             return False
+        # The goal counts these tasks' actions although no tick passes.
         outside = action.strip().lower() in OUTSIDE
         return self._kind in COUNTING and not outside
 
     def _remember(self, action: str) -> None:
         text = " ".join(action.lower().split())
+        # A chain of digests: the key grows with no episode, and tells orders apart.
         self._past = hashlib.blake2b(
             text.encode(errors="surrogatepass"), key=self._past, digest_size=16
         ).digest()
@@ -283,6 +287,7 @@ class ScienceWorldEngine:
         end: Literal["success", "failure"] | None = None
         if moment.score >= FULL_SCORE:
             end = "success"
+        # The simulator reports -100 where the task can no longer be done.
         elif moment.score < 0:
             end = "failure"
         return Observation(

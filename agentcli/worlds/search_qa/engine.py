@@ -89,6 +89,7 @@ def plan(
     Every document is searched for first: one that no search shows ends the evidence.
     """
     calls: list[ToolCall] = []
+    # Each document must show the title of the next one, and the last the answer.
     goals = [*question.evidence[1:], question.answers[0]]
     for title, goal in zip(question.evidence, goals, strict=False):
         steps = _steps(title, goal, shown, opened, library)
@@ -108,6 +109,7 @@ def _steps(
 ) -> list[ToolCall] | None:
     """Calls after which a document of this title has shown `goal`; None without one."""
     pages = [one for one in shown if one.document.title == title]
+    # It was shown already, so a plan from the middle of an episode is shorter.
     if any(goal in text_of(library, one) for one in pages):
         return []
     calls = []
@@ -130,6 +132,7 @@ def _reading(
     parts = library.parts(document)
     place = next(place for place, part in enumerate(parts) if goal in part)
     read = ToolCall("read", "nothing yet")
+    # `read` only turns forwards; a part before the open one needs `access` again.
     if opened and opened.document == document and opened.part < place:
         return [read] * (place - opened.part)
     return [ToolCall("access", document.id), *[read] * place]

@@ -122,6 +122,7 @@ def _questions(path: Path, split: str) -> Iterator[tuple[str, Question]]:
     for number, (place, row) in enumerate(rows_of(path, QuestionRow)):
         if not row.answerable:
             continue
+        # Data sets name the field differently; some rows have several of them.
         names = (row.id, row.hotpot_id, row.question_id, row.qid)
         name = next((name for name in names if name is not None), f"{split}-{number}")
         attributes = _attributes(row, source, str(name))
@@ -179,6 +180,7 @@ def _aliases(path: Path) -> dict[str, Texts]:
 
 def _answers(row: QuestionRow, aliases: Texts, place: str) -> Texts:
     """All known answers, the data set's own first. Raises DataError where none is."""
+    # The order matters to an expert: it answers with the first.
     answers: list[str] = []
     for field in (
         row.golden_answers,

@@ -57,7 +57,7 @@ class Way(NamedTuple):
     text: str
     relations: tuple[str, ...]
     names: list[str]
-    """Those of all things on the way, the answer at the end."""
+    """The names of all entities on the path, the answer last."""
     about: str
     """The kind of the first thing."""
 
@@ -95,9 +95,10 @@ def _further(
     rng: random.Random,
     known: Container[str],
 ) -> Way | None:
-    """A way whose text is not known yet; None where none turns up."""
+    """A path of relations with a new text; None after too many repeats."""
     for _ in range(PATIENCE if subjects else 0):
         way = _way(things, rng.choice(subjects), hops, rng)
+        # A path that comes back to an entity could be answered without searching on.
         if len({*way.names}) > hops and way.text not in known:
             return way
     return None
@@ -138,7 +139,7 @@ def _question(options: SearchQaOptions, split: str, index: int, way: Way) -> Que
 
 @lru_cache(maxsize=4096)
 def read_question(text: str) -> Wanted | None:
-    """What a generated question asks for; None for a question of another hand."""
+    """What a generated question asks for; None if it was not generated."""
     form = _FORM.fullmatch(text)
     if form is None:
         return None

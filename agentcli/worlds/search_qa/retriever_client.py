@@ -142,6 +142,7 @@ class HttpRetriever:
         else:
             for bare in self._ask("/retrieve", body, BareAnswer, lists).result:
                 hits.append([Hit(_document(document), 0.0) for document in bare])
+        # More than was asked for would change the observation with the server.
         longest = max(map(len, hits), default=0)
         if longest > most:
             raise self._nonsense(f"{longest} documents for a query, not {most}")
@@ -213,6 +214,7 @@ def _token(variable: str) -> str:
 def _document(served: ServedDocument, id: str | None = None) -> Document:
     """The document with the name by which it can be accessed."""
     document = document_of("", served.contents)
+    # ASearcher accesses pages by their URL; Search-R1's documents have ids only.
     names = (id, served.url, served.id, document.title)
     name = next(name for name in names if name is not None)
     return msgspec.structs.replace(document, id=str(name))

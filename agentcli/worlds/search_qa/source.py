@@ -1,10 +1,9 @@
 """Where questions and documents come from: both are generated, read, or served."""
 
 from functools import cached_property, lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 
-from agentcli.environments.protocol import PLACE, Requisite
+from agentcli.environments.protocol import PLACE
 from agentcli.errors import DataError, UsageError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
@@ -21,9 +20,6 @@ from agentcli.worlds.search_qa.retrievers import (
     Retriever,
     read_corpus,
 )
-
-MODULES = ("bm25s", "Stemmer")
-"""What searching in this process needs."""
 
 
 class QaSource:
@@ -139,22 +135,3 @@ def _over_generated(documents: int, seed: int) -> EmbeddedRetriever:
 @lru_cache(maxsize=1)
 def _over_file(path: Path) -> EmbeddedRetriever:
     return EmbeddedRetriever(read_corpus(path))
-
-
-def requisites() -> list[Requisite]:
-    """What there is unless options name more: no variable of the environment does."""
-    missing = [name for name in MODULES if find_spec(name) is None]
-    without = f"{', '.join(missing)} is missing; " if missing else ""
-    return [
-        Requisite(
-            name="search_qa retriever",
-            present=not missing,
-            detail=f"{without}bm25s in the engine; a served one by {PLACE}.retriever",
-            get="pip install 'agentcli[search]'" if missing else None,
-        ),
-        Requisite(
-            name="search_qa data",
-            present=True,
-            detail=f"generated; files by --data DIR and {PLACE}.corpus",
-        ),
-    ]

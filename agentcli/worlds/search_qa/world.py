@@ -1,8 +1,8 @@
 """Questions whose answers stand in a corpus that can be searched (RewardFlow, CARL).
 
-Corpus and questions are generated: about invented things, of one hop and of two. So
-nothing can be known without searching. Files of real questions, a corpus and a served
-retriever take their place where they are named (source.py).
+Corpus and questions are generated, about invented things, with one hop or two. So no
+model can know an answer without searching. Real questions, a corpus file or a served
+retriever are used where the settings name them (source.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,6 @@ from agentcli.environments.protocol import (
     Card,
     Context,
     Exam,
-    Requisite,
     options_of,
 )
 from agentcli.records.calls import ANSWER, read_call
@@ -24,7 +23,7 @@ from agentcli.worlds.search_qa import tutor
 from agentcli.worlds.search_qa.engine import SearchQaEngine, tools_of
 from agentcli.worlds.search_qa.library import titles_in
 from agentcli.worlds.search_qa.options import SearchQaOptions
-from agentcli.worlds.search_qa.source import QaSource, requisites
+from agentcli.worlds.search_qa.source import QaSource
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -38,7 +37,7 @@ class SearchQaWorld:
         role="You answer questions, and you can search documents for what you need.",
         splits=tuple(SPLITS),
         evaluation_split="test",
-        meanings={"test": "that begin at things at which none of training begins"},
+        meanings={"test": "whose first entity begins no training question"},
         dialect="search",
         reads_data=True,
         extra="search",
@@ -106,15 +105,6 @@ class SearchQaWorld:
         import Stemmer  # noqa: F401
 
         return SearchQaEngine(self._source, self.options)
-
-    @staticmethod
-    def requisites(environ: Mapping[str, str]) -> list[Requisite]:
-        """Questions, documents and retriever, as this world has them unless named."""
-        return requisites()
-
-    @staticmethod
-    def cache_folder(environ: Mapping[str, str]) -> None:
-        """Nothing is kept on disk."""
 
     def vocabulary(self) -> list[str]:
         """Actions, relations and names, as whole tokens."""

@@ -1,8 +1,8 @@
-"""The local judge: every tool is run, and its result held against the way to the answer.
+"""The local judge: every tool is run, and its result compared with the solution path.
 
-It stands for the judge model of Rare-tool section 4.1 where the answers are known. What
-is *needed* are the values on that way that no result has stated yet, the answer
-included.
+It takes the place of the judge model of Rare-tool section 4.1 where the answers are
+known. A value is *needed* if it is on the solution path, whose end is the answer, and
+no result has stated it.
 
     a tool whose result states something needed    6 to 10: 10, minus the tool's cost
                                                    (0 to 2), minus 1 for every 40 words
@@ -43,6 +43,7 @@ def states(text: str, value: str) -> bool:
         wanted = float(value)
         numbers = map(float, _NUMBER.findall(text))
         return any(same_number(wanted, number) for number in numbers)
+    # Whole words: "iron" does not state "environment".
     words = re.escape(value.strip().rstrip("."))
     return re.search(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE) is not None
 
@@ -82,6 +83,7 @@ MOST_CLUTTER = 2.0
 
 def is_known(need: Need, texts: Sequence[str]) -> bool:
     """Whether one of the texts states what is needed."""
+    # A document may hold the same number for another fact.
     if need.fact:
         return stated(texts, need.fact) == need.value
     return any(states(text, need.value) for text in texts)
@@ -118,6 +120,7 @@ def _score(
     if text.startswith(ERROR):
         return FAILED
     if any(is_known(need, [text]) for need in missing):
+        # A long result costs the agent context (the table above).
         clutter = min(MOST_CLUTTER, len(text.split()) / WORDS_PER_POINT)
         return max(VIABLE, round(BEST - tool.cost - clutter, 1))
     if any(is_known(need, [text]) for need in needs):
@@ -129,5 +132,6 @@ def _score_of_a_thought(needs: Sequence[Need], missing: Sequence[Need]) -> float
     answer_need = needs[-1]
     if answer_need not in missing:
         return BEST
+    # Thinking can compute, but it cannot look anything up.
     lookups = [need for need in missing if need.fact]
     return USELESS if lookups or answer_need.fact else KNOWN

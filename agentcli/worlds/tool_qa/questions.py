@@ -1,8 +1,8 @@
-"""Where questions come from: a file of real ones, or the generator.
+"""Questions of tool_qa: read from a file, or drawn from the templates.
 
-The way to an answer: what must be known, and how each tool can be asked for it.
-
-Draws questions: a template, its slots, the answer and wrong answers beside it.
+A drawn question has a template, its slots, the answer and wrong options. Its needs
+(`needs_of`) are what must be known on the way to the answer, and how each tool is asked
+for it.
 """
 
 import random
@@ -81,7 +81,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=4096)
 def read_question(text: str) -> Reading | None:
-    """The template and the slots of a question; None for a question of another hand."""
+    """The template and the slots of a question; None if no template wrote it."""
     for pattern, template in _patterns():
         match = pattern.fullmatch(text)
         if match:
@@ -114,6 +114,7 @@ def next_calls(
     """
     answer = needs[-1]
     ready = []
+    # A form keeps its {v} or {w} until the lookup of that slot is known.
     for tool, form in answer.calls:
         argument = filled(form, values)
         if "{" not in argument:
@@ -169,13 +170,13 @@ PROGRAMS: dict[str, Callable[[Numbers], int]] = {
 
 
 SOURCE = "tool_qa"
-"""`src` of every generated question begins so."""
+"""`src` of every generated question begins with it."""
 LARGE = 1000
-"""From here on the wrong options end with the digit of the right one."""
-
-
+"""From here on, wrong options end with the same digit as the right one."""
 PATIENCE = 300
-"""Draws after which a category counts as used up."""
+"""Draws without a new text after which a category counts as used up."""
+REAL = "mmlu-pro"
+"""Begins the ids of tasks that were read from files."""
 
 
 class Draft(NamedTuple):
@@ -226,6 +227,7 @@ def drafts(options: ToolQaOptions, split: str) -> tuple[Draft, ...]:
                 f"environment.options.sizes.{split}: there are only {len(drawn)} "
                 "questions; ask for fewer, or name more templates"
             )
+        # A queue: the category goes to the end, unless it has no other question.
         group = groups.popleft()
         draft = _draft(group, split, rng, drawn)
         if draft is not None:
@@ -247,7 +249,7 @@ def _draft(
     rng: random.Random,
     drawn: Container[str],
 ) -> Draft | None:
-    """A text of the split that was not drawn before; None where none turns up."""
+    """A new question text of the split; None after too many repeats."""
     for _ in range(PATIENCE):
         template = rng.choice(group)
         slots = _slots(template, rng)
@@ -269,6 +271,7 @@ def draw_question(options: ToolQaOptions, split: str, index: int) -> ToolQuestio
 
 def _slots(template: Template, rng: random.Random) -> dict[str, str]:
     slots = {}
+    # All are drawn, used or not: so what a template names does not shift later draws.
     for name in NUMBERS:
         slots[name] = str(rng.randint(11, 99))
     slots[EXPONENT] = str(rng.randint(8, 20))
@@ -279,7 +282,7 @@ def _slots(template: Template, rng: random.Random) -> dict[str, str]:
 
 
 def _needs(template: Template, slots: dict[str, str]) -> tuple[Need, ...]:
-    """What must be known, with every value as it is."""
+    """What must be known, with the true values."""
     needs = []
     values = dict(slots)
     for slot, need in slotted(needs_of(template, slots)):
@@ -345,6 +348,7 @@ def _near(value: float, right: str, rng: random.Random, number: int) -> list[str
     if whole:
         spread = max(15.0, spread)
     wrong: list[str] = []
+    # Rejection keeps the draws simple; the spread is wide enough for nine others.
     while len(wrong) < number:
         other = value + rng.uniform(-spread, spread)
         shown = f"{other:.6g}"
@@ -358,10 +362,6 @@ def _near(value: float, right: str, rng: random.Random, number: int) -> list[str
 def _like(value: int, other: int) -> int:
     """`other` with the last digit of `value`, where there are several digits."""
     return other if value < LARGE else other - (other - value) % 10
-
-
-REAL = "mmlu-pro"
-"""Begins the ids of tasks that were read from files."""
 
 
 class QuestionSource:
@@ -396,13 +396,13 @@ class QuestionSource:
 
 
 def real_question(row: QaRow) -> ToolQuestion:
-    """A question of a file; all that is known of the way is where it ends."""
+    """A question of a file; only its answer is known, not the way to it."""
     answer = Need("", (), row.options[row.answer_index])
     return ToolQuestion(row, (answer,))
 
 
 def digest(options: ToolQaOptions) -> str:
-    """The part of a task's id that names what its question was drawn under."""
+    """The part of a task's id that names the options it was drawn with."""
     names = "all"
     if options.templates is not None:
         names = "+".join(options.templates).replace(" ", "-").replace("/", "-")
@@ -426,6 +426,7 @@ def _generated(options: ToolQaOptions, split: str, world: str) -> tuple[Task, ..
 
 def steps_of(template: Template) -> int:
     """How many calls the shortest way takes before the answer."""
+    # One call without a value of a lookup computes the whole answer.
     if any("{v}" not in form for _, form in template.calls):
         return 1
     return len(template.lookups) + bool(template.calls)

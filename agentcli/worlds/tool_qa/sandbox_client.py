@@ -1,10 +1,10 @@
-"""Runs programs that nobody trusts, in a process that can do nothing but compute.
+"""Runs untrusted programs in a process that can do nothing but compute.
 
 What it protects from: a program cannot open, read, create or change any file, ask for
 one, read the environment or /proc, use a network, start a process or a thread, signal
 or trace another process, hold descriptors of its caller, sleep, or outlive its call.
 Nor does its memory hold anything of the programs before it. It has limits for processor
-time, wall clock, memory, stack and output. These walls stand one behind another (Linux,
+time, wall clock, memory, stack and output. These layers lie one behind another (Linux,
 x86-64 and 64-bit ARM):
 
     seccomp      every system call that pure computing does not need is refused
@@ -46,8 +46,8 @@ LONGEST_PROGRAM = 2000
 """Characters."""
 
 
-class Walls(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds in a sandbox on this machine, as its server reports it."""
+class Protections(msgspec.Struct, frozen=True, kw_only=True):
+    """The protections that are active."""
 
     namespaces: bool
     reason: str
@@ -64,7 +64,7 @@ class Sandbox:
     def __init__(self, namespaces: bool = True) -> None:
         self._namespaces = namespaces
         self._process: subprocess.Popen[bytes] | None = None
-        self.walls: Walls | None = None
+        self.protections: Protections | None = None
         """Known once it has started."""
 
     def run(self, program: str) -> str:
@@ -87,7 +87,7 @@ class Sandbox:
         return output.decode(errors="replace").strip()
 
     def start(self) -> "subprocess.Popen[bytes]":
-        """Starts the server and reads what it holds.
+        """Starts the server and reads which protections are active.
 
         Raises MissingError where it does not start.
         """
@@ -105,10 +105,13 @@ class Sandbox:
             stderr=subprocess.DEVNULL,
             cwd="/",
             env={"PYTHONPATH": str(PACKAGES), "PYTHONHASHSEED": "0"},
+            # A group of its own: close() kills keepers and programs with the server.
             start_new_session=True,
         )
         try:
-            self.walls = msgspec.json.decode(self._read(START_SECONDS), type=Walls)
+            self.protections = msgspec.json.decode(
+                self._read(START_SECONDS), type=Protections
+            )
         except (OSError, msgspec.DecodeError) as error:
             self.close()
             raise MissingError(
@@ -135,7 +138,7 @@ class Sandbox:
         self._process.stdin.write(server.LENGTH.pack(len(data)) + data)
 
     def _read(self, seconds: float) -> bytes:
-        """One answer. Raises OSError where none comes in time."""
+        """One answer. Raises OSError if none comes in time."""
         deadline = time.monotonic() + seconds
         header = self._take(server.LENGTH.size, deadline)
         (length,) = server.LENGTH.unpack(header)
@@ -158,13 +161,13 @@ class Sandbox:
 
 
 @lru_cache
-def walls_here() -> Walls | str:
-    """What holds on this machine, or why nothing is run; asks a fresh sandbox."""
+def protections_here() -> Protections | str:
+    """The protections of a fresh sandbox, or why this machine runs no program."""
     sandbox = Sandbox()
     try:
         sandbox.start()
-        assert sandbox.walls is not None
-        return sandbox.walls
+        assert sandbox.protections is not None
+        return sandbox.protections
     except MissingError as error:
         return str(error)
     finally:

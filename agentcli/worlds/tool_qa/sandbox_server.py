@@ -1,8 +1,8 @@
-"""The process that runs programs of others, behind every wall there is.
+"""The process that runs untrusted programs, behind every protection there is.
 
 `python -S -s -P -B -m agentcli.worlds.tool_qa.sandbox_server [--no-namespaces]`,
-started by sandbox_client.py and by nothing else. It imports what programs may use, walls itself
-in, and greets with what it holds. Then it answers requests: a 4-byte big-endian length
+started by sandbox_client.py and by nothing else. It imports what programs may use, locks itself
+in, and reports which protections are active. Then it answers requests: a 4-byte big-endian length
 and the program, against the same and the output.
 
 A fork of it, the keeper, reads one request, runs the program in a fork of its own, and
@@ -45,13 +45,15 @@ INSIDE = 1000
 """The user inside."""
 
 
-def leave() -> None:
+def enter_namespaces() -> None:
     """Moves this process into namespaces of its own; its children are alone there.
 
     Raises OSError where the machine does not allow it.
     """
+    # Read before unshare(2): inside, both are unmapped until the files below are written.
     user, group = os.getuid(), os.getgid()
     kernel.call("unshare", NEW_USERS)
+    # The kernel refuses a gid_map without it (user_namespaces(7)).
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{INSIDE} {user} 1")
     _write("/proc/self/gid_map", f"{INSIDE} {group} 1")
@@ -64,6 +66,7 @@ def empty_root() -> None:
     For the first process of the namespaces. Whatever must be read from disk has been
     read by then: not even /proc and /dev are left.
     """
+    # Else the mounts below would show outside (mount_namespaces(7)).
     kernel.call("mount", None, b"/", None, RECURSIVE_PRIVATE, None)
     kernel.call("mount", b"none", PLACE, b"tmpfs", BARE, b"size=4k")
     os.chdir(PLACE)
@@ -82,6 +85,7 @@ def _write(path: str, text: str) -> None:
         file.write(text)
 
 
+# The tables of arch/x86/entry/syscalls/syscall_64.tbl and asm-generic/unistd.h.
 ALLOWED: dict[str, tuple[int, int]] = {
     "read": (0, 63),
     "write": (1, 64),
@@ -128,7 +132,7 @@ def supported() -> bool:
     return os.uname().sysname == "Linux" and os.uname().machine in MACHINES
 
 
-def program() -> bytes:
+def filter_program() -> bytes:
     """The filter for this machine, as struct sock_filter wants it.
 
     A call of another machine's table ends the process.
@@ -156,11 +160,12 @@ class FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("lines", ctypes.c_void_p))
 
 
-def close_the_door() -> None:
+def refuse_other_calls() -> None:
     """Refuses this process every call that is not listed, for ever. Raises OSError."""
-    code = program()
+    code = filter_program()
     buffer = ctypes.create_string_buffer(code, len(code))
     whole = FilterProgram(len(code) // 8, ctypes.addressof(buffer))
+    # An unprivileged process may set a filter only with this (seccomp(2)).
     kernel.control(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.call(
         "prctl",
@@ -195,7 +200,7 @@ OUT_OF_TIME = (
 
 def main() -> None:
     """Serves until stdin closes."""
-    namespaced, reason = _walled_in("--no-namespaces" not in sys.argv)
+    namespaced, reason = _locked_in("--no-namespaces" not in sys.argv)
     for name in MODULES:
         importlib.import_module(name)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -225,13 +230,13 @@ def main() -> None:
             sys.exit(1)
 
 
-def _walled_in(wanted: bool) -> tuple[bool, str]:
+def _locked_in(wanted: bool) -> tuple[bool, str]:
     """Enters namespaces where the machine allows it, and says why not."""
     kernel.die_with_parent(signal.SIGKILL)
     if not wanted:
         return False, "not asked for"
     try:
-        leave()
+        enter_namespaces()
     except OSError as error:
         return False, str(error)
     child = os.fork()
@@ -247,6 +252,7 @@ def _walled_in(wanted: bool) -> tuple[bool, str]:
 def _give_up_privileges() -> None:
     """Keeps a superuser from being one in here."""
     if os.getuid() == 0:
+        # Groups first: without the user id of root they could not be changed.
         os.setgroups([])
         os.setresgid(65534, 65534, 65534)
         os.setresuid(65534, 65534, 65534)
@@ -313,6 +319,7 @@ def _run(program: str, nothing: int) -> bytes:
     if expired or _computed_too_long(code, used.ru_utime + used.ru_stime):
         # How much it wrote by then depends on the machine.
         return _failed(b"", OUT_OF_TIME)
+    # Nobody here has ended it, so the kernel was short of memory.
     if code == -signal.SIGKILL:
         raise OSError("the machine killed the program")
     if code < 0:
@@ -333,7 +340,7 @@ def _computed_too_long(code: int, seconds: float) -> bool:
 
 
 def _become(program: str, nothing: int, writing: int) -> None:
-    """Turns a fresh fork into the program, behind the last walls; never returns."""
+    """Turns a fresh fork into the program, behind the last protections; never returns."""
     code = 1
     try:
         # A fork does not inherit it.
@@ -342,8 +349,9 @@ def _become(program: str, nothing: int, writing: int) -> None:
         os.dup2(writing, 1)
         os.dup2(writing, 2)
         os.closerange(3, 1024)
+        # The filter comes last: it refuses the calls that the steps before it need.
         _limit()
-        close_the_door()
+        refuse_other_calls()
         code = _execute(program)
     finally:
         with contextlib.suppress(Exception):

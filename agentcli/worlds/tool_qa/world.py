@@ -76,17 +76,17 @@ class ToolQaWorld:
 
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:
-        """The walls around the tool python."""
-        from agentcli.worlds.tool_qa.sandbox_client import walls_here
+        """The protections around the tool python."""
+        from agentcli.worlds.tool_qa.sandbox_client import protections_here
 
-        walls = walls_here()
+        active = protections_here()
         name = "tool_qa sandbox"
-        if isinstance(walls, str):
+        if isinstance(active, str):
             get = "use Linux on x86-64 or 64-bit ARM; the other tools work anywhere"
-            return [Requisite(name=name, present=False, detail=walls, get=get)]
+            return [Requisite(name=name, present=False, detail=active, get=get)]
         detail = "seccomp, limits and namespaces"
-        if not walls.namespaces:
-            detail = f"seccomp and limits; no namespaces ({walls.reason})"
+        if not active.namespaces:
+            detail = f"seccomp and limits; no namespaces ({active.reason})"
         return [Requisite(name=name, present=True, detail=detail)]
 
     @staticmethod

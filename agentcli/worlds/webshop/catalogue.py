@@ -87,6 +87,7 @@ class Catalogue:
         return self._engine()
 
     def _search(self, keywords: str) -> tuple[int, ...]:
+        # Unknown words are dropped first, so that they use up none of LONGEST_QUERY.
         words = self._index.known(lucene_words(keywords))
         ranked = self._index.best(words[:LONGEST_QUERY], HITS)
         return tuple(place for place, _ in ranked)
@@ -120,7 +121,7 @@ def in_memory(products: Sequence[Product], goals: str) -> Catalogue:
 
 
 VERSION = 1
-"""Raised whenever the same files would make another folder."""
+"""Increase when the same files make another folder."""
 PRODUCTS, OFFSETS, ASKERS, INDEX = (
     "products.jsonl",
     "offsets.npy",
@@ -160,6 +161,7 @@ _DECODER = msgspec.json.Decoder(Product)
 
 def folder_of(sources: Sequence[Path], goals: str) -> Path:
     """The cache's folder for these files, as they are now."""
+    # Size and time stand for the content: reading gigabytes for a digest is too slow.
     parts = [str(VERSION), goals]
     for path in sources:
         status = path.stat()

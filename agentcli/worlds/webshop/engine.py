@@ -22,8 +22,10 @@ def plan(catalogue: Catalogue, goal: ShopGoal, visit: Visit) -> list[str]:
         raise EngineError("no purchase of the wanted product is worth 1 from here")
     at_it = visit.item >= 0 and catalogue.products[visit.item].asin == wanted.asin
     way = [] if at_it else _way(catalogue, wanted, visit)
+    # Options can be clicked on the page of the product only.
     if at_it and visit.page == "sub":
         way = [pages.click(pages.PREVIOUS)]
+    # What is chosen already need not be clicked again.
     chosen = dict(visit.chosen) if at_it else {}
     for name, value in choice.items():
         if chosen.get(name) != value:
@@ -44,7 +46,7 @@ def choice_of(goal: ShopGoal) -> dict[str, str]:
 
 
 def _best(values: tuple[str, ...], wanted: str, name: str) -> str | None:
-    """The value that was meant, else one that the reward takes for it."""
+    """The value named in the goal, or one that the reward function accepts for it."""
     for value in values:
         if wanted in (value, f"{name} {value}"):
             return value
@@ -116,6 +118,8 @@ class WebshopEngine:
                 after = Visit("results", argument, 1)
             elif call.name == "click":
                 after = self._clicked(argument)
+        # How a page was reached is part of a Visit, and not of the page: a click that
+        # leads to the page itself has only looked.
         plain = before._replace(accepted=True, looked=False)
         if after is None:
             self.visit = plain._replace(accepted=False)
@@ -169,6 +173,7 @@ class WebshopEngine:
     def _clicked_result(self, visit: Visit, text: str) -> Visit | None:
         if text == pages.BACK:
             return START
+        # As in WebShop there is always a next page, even an empty one.
         if text == pages.NEXT:
             return visit._replace(number=visit.number + 1)
         if text == pages.PREVIOUS and visit.number > 1:

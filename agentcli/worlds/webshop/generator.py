@@ -32,7 +32,7 @@ from agentcli.worlds.webshop.products import (
 VARIABLE = "WEBSHOP_DATA"
 """The environment variable that names the folder of WebShop's files."""
 GENERATOR_VERSION = 1
-"""Raised whenever the same settings would make another catalogue."""
+"""Increase when the same settings generate another catalogue."""
 TEST_GOALS = 500
 """Goals 0 to 499 are the test split, the rest train (WebShop's own division)."""
 

@@ -61,6 +61,7 @@ def goal_of(product: Product, kind: str, number: int) -> ShopGoal:
 
 
 def _synthetic(product: Product, number: int) -> ShopGoal:
+    # The number counts combinations as itertools.product does, the last name fastest.
     names = sorted(product.options)
     combinations = itertools.product(*(product.options[name] for name in names))
     values = next(itertools.islice(combinations, number, None))
@@ -101,6 +102,8 @@ def _human(product: Product, number: int) -> ShopGoal:
 
 def _price_limit(product: Product, number: int) -> tuple[float, str]:
     """The larger of two of the next four multiples of ten, and its words."""
+    # As WebShop does, but seeded: it draws two limits above the price, and takes the
+    # larger. A price above all steps has no limit.
     above = [step for step in PRICE_STEPS if step > product.price][:4]
     if len(above) < 2:
         return NO_LIMIT, ""
@@ -121,7 +124,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def reward_of(goal: ShopGoal, bought: Product, chosen: Iterable[str]) -> float:
-    """What buying a product with the chosen values of its options is worth, 0 to 1."""
+    """The reward for buying a product with these options, from 0 to 1."""
     hits = attribute_hits(goal.attributes, bought)
     hits += option_hits(goal.options, chosen)
     hits += bought.price <= goal.price_upper
@@ -130,7 +133,7 @@ def reward_of(goal: ShopGoal, bought: Product, chosen: Iterable[str]) -> float:
 
 
 def type_reward(wanted: Product, bought: Product) -> float:
-    """1, 0.5, 0.1 or 0: whether the product is of the wanted sort."""
+    """1, 0.5, 0.1 or 0: how far the product is of the wanted type."""
     words = title_words(wanted.title)
     overlap = 0.2
     if words:
@@ -140,6 +143,8 @@ def type_reward(wanted: Product, bought: Product) -> float:
         return 0.0
     if overlap < 0.1:
         return 0.1
+    # WebShop section 3: the same search query, two shared categories or more than a
+    # fifth of the title make the same type.
     same_query = wanted.query == bought.query
     shared = _categories(wanted) & _categories(bought)
     if same_query or len(shared) >= 2 or overlap > 0.2:
@@ -148,7 +153,7 @@ def type_reward(wanted: Product, bought: Product) -> float:
 
 
 def title_words(title: str) -> list[str]:
-    """The words of a title that say what it is, each as often as it stands there."""
+    """The content words of a title, with repetitions."""
     words = _WORD.findall(title.lower())
     return [word for word in words if word.isalpha() and word not in FUNCTION_WORDS]
 
@@ -159,6 +164,7 @@ def _categories(product: Product) -> set[str]:
 
 def attribute_hits(wanted: Sequence[str], bought: Product) -> int:
     """Number of wanted attributes that are listed, or stand in one of the texts."""
+    # An attribute counts if it is listed up to spelling, or stands in a text as it is.
     features = " ".join(bought.bullets)
     texts = [text.lower() for text in (bought.title, features, bought.description)]
     hits = 0
@@ -179,7 +185,7 @@ def option_hits(wanted: Sequence[str], chosen: Iterable[str]) -> int:
 
 @lru_cache(maxsize=65536)
 def matches(one: str, other: str) -> bool:
-    """Whether two texts are alike enough."""
+    """Whether the token set ratio of two texts is above MATCH."""
     from rapidfuzz import fuzz, utils
 
     def plain(text: str) -> str:

@@ -22,7 +22,13 @@ from agentcli.errors import DataError, UsageError
 from agentcli.records.faults import shown
 from agentcli.records.regular import is_there, open_regular
 from agentcli.records.types import Task
-from agentcli.worlds.webshop.catalogue import Catalogue, in_memory
+from agentcli.worlds.webshop.catalogue import (
+    Catalogue,
+    fill,
+    folder_of,
+    in_memory,
+    open_shelf,
+)
 from agentcli.worlds.webshop.generator import (
     VARIABLE,
     WebshopOptions,
@@ -120,8 +126,6 @@ def _catalogue(options: WebshopOptions, data: Path | None) -> Catalogue:
         return in_memory(list(generated(options)), options.goals)
     if options.size == "small":
         return in_memory(list(read_products(data, options)), options.goals)
-    from agentcli.worlds.webshop.catalogue import fill, folder_of, open_shelf
-
     sources = [data / name for name in file_names(options)]
     folder = folder_of(sources, options.goals)
     if not folder.is_dir():
@@ -192,6 +196,7 @@ def read_products(data: Path, options: WebshopOptions) -> Iterator[Product]:
     for number, value in enumerate(_streamed(products, "item"), 1):
         place = f"{products}: row {number}"
         raw = _converted(value, RawProduct, place)
+        # As WebShop's loader does, so that the numbers of goals are the same.
         if raw.asin == "nan" or len(raw.asin) > LONGEST_ASIN or raw.asin in taken:
             continue
         taken.add(raw.asin)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from agentcli.worlds.tool_qa import sandbox_server as server
-from agentcli.worlds.tool_qa.sandbox_client import Sandbox, walls_here
+from agentcli.worlds.tool_qa.sandbox_client import Sandbox, protections_here
 from agentcli.worlds.tool_qa.tools.python import PythonTool
 from agentcli.worlds.tool_qa.tools.registry import ToolError
 from agentcli.worlds.tool_qa.world import ToolQaWorld
@@ -50,15 +50,15 @@ def test_two_servers_print_the_same() -> None:
 def test_the_server_tells_what_it_holds() -> None:
     made = Sandbox(namespaces=False)
     made.start()
-    assert made.walls is not None
-    assert not made.walls.namespaces
-    assert made.walls.reason
+    assert made.protections is not None
+    assert not made.protections.namespaces
+    assert made.protections.reason
     made.close()
-    walls = walls_here()
-    assert not isinstance(walls, str)
-    if walls.namespaces:
-        assert walls.root == []
-        assert walls.processes == 1
+    active = protections_here()
+    assert not isinstance(active, str)
+    if active.namespaces:
+        assert active.root == []
+        assert active.processes == 1
     (row,) = ToolQaWorld.requisites({})
     assert row.present
     assert "seccomp" in row.detail

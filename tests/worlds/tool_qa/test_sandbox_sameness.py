@@ -77,13 +77,13 @@ def test_waiting_ends_with_the_words_of_computing(sandbox: Sandbox) -> None:
 
 def test_a_program_that_the_machine_kills_is_no_observation(sandbox: Sandbox) -> None:
     assert sandbox._process is not None
-    assert sandbox.walls is not None
+    assert sandbox.protections is not None
     server = sandbox._process.pid
     with ThreadPoolExecutor() as threads:
         answer = threads.submit(sandbox.run, WAITING)
         deadline = time.monotonic() + SECONDS
         # The program is the child of its keeper; with namespaces the server is a child, too.
-        while len(below(server)) < 2 + sandbox.walls.namespaces and time.monotonic() < deadline:
+        while len(below(server)) < 2 + sandbox.protections.namespaces and time.monotonic() < deadline:
             pass
         os.kill(below(server)[-1], signal.SIGKILL)
         with pytest.raises(EngineError):
