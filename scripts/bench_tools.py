@@ -11,8 +11,8 @@ from statistics import median
 from agentcli.environments.registry import make_world, tasks_of
 from agentcli.records.calls import ToolCall
 from agentcli.records.settings import EnvironmentSettings
-from agentcli.worlds.tool_qa.engine import ToolQaEngine
 from agentcli.worlds.tool_qa.questions import next_calls
+from agentcli.worlds.tool_qa.world import ToolQaEngine
 
 
 def asked_of(engine: ToolQaEngine) -> list[ToolCall]:

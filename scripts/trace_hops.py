@@ -68,7 +68,7 @@ def watch(frame: FrameType, event: str, argument: object) -> None:
     if name is None:
         return
     folder, _, function = name.rpartition(":")
-    if function == "write" and folder.endswith("process.py"):
+    if function == "write" and folder.endswith("link.py"):
         stack = whole_stack(frame)
         if any(part.endswith("pool.py:step") for part in stack):
             note("sent.json", stack)

@@ -73,4 +73,4 @@ def test_the_way_of_a_step_goes_down_the_floors() -> None:
     assert hops[0] == "cli/app.py:main"
     assert hops[-1] == "worlds/alfworld/engine.py:step"
     rooms = list(dict.fromkeys(hop.partition("/")[0] for hop in hops))
-    assert rooms == ["cli", "stages", "exploration", "environments"]
+    assert rooms == ["cli", "stages", "exploration", "environments", "worlds"]

@@ -14,10 +14,16 @@ so it leads to a new state. Keys never merge different orders of actions.
 
 **Canonical states** are the room as it looks and the inventory (RewardFlow B.1):
 different orders of actions can reach the same one.
+
+Some of the actions that are possible now: those about what the agent sees.
+
+All actions that the simulator would take are hundreds, and listing them costs more than
+a step. These are enough to walk, to look at things, to carry them and to name one.
 """
 
 import hashlib
 import re
+from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -25,7 +31,6 @@ import msgspec
 from agentcli.environments.protocol import Observation, Start
 from agentcli.errors import DataError, EngineError
 from agentcli.records.types import Task
-from agentcli.worlds.scienceworld import hints
 from agentcli.worlds.scienceworld.simulator import (
     FREE,
     FULL_SCORE,
@@ -36,6 +41,56 @@ from agentcli.worlds.scienceworld.simulator import (
     rest,
 )
 from agentcli.worlds.scienceworld.splits import VARIATIONS
+
+ROOMS = (
+    "art studio",
+    "bathroom",
+    "bedroom",
+    "foundry",
+    "greenhouse",
+    "hallway",
+    "kitchen",
+    "living room",
+    "outside",
+    "workshop",
+)
+LOOK_AT = "look at "
+GO_TO = "go to "
+_DOOR = re.compile(r"A door to the ([a-z ]+) \(that is (open|closed)\)")
+_CARRIED = re.compile(r"^\tan? (?:substance called )?(.+?)(?: \(|,|$)", re.MULTILINE)
+_PLACES = ("agent", "air", "door", "inventory", *ROOMS)
+
+
+def hints(room: str, inventory: str, things: Sequence[str]) -> tuple[str, ...]:
+    """Actions in a fixed order: ways out, each thing in sight, each thing carried.
+
+    `room` and `inventory` are the simulator's texts, `things` its names for what is in
+    sight.
+    """
+    listed = ["look around", "inventory"]
+    for name, state in _DOOR.findall(room):
+        listed.append(f"{GO_TO}{name}" if state == "open" else f"open door to {name}")
+    named = [thing for thing in things if not _is_place(thing)]
+    boxes = [thing for thing in named if thing.endswith(" box")]
+    for thing in named:
+        listed += [f"{LOOK_AT}{thing}", f"focus on {thing}"]
+        if thing not in boxes:
+            listed.append(f"pick up {thing}")
+    for thing in _CARRIED.findall(inventory):
+        listed += [f"{LOOK_AT}{thing}", f"focus on {thing}", f"put down {thing}"]
+        listed += [f"move {thing} to {box}" for box in boxes]
+    return tuple(listed)
+
+
+def things_of(hinted: Sequence[str]) -> list[str]:
+    """The things that hints are about."""
+    looks = [action for action in hinted if action.startswith(LOOK_AT)]
+    return [action.removeprefix(LOOK_AT) for action in looks]
+
+
+def _is_place(thing: str) -> bool:
+    return thing in _PLACES or thing.startswith("door ") or thing.endswith(" door")
+
 
 Simplification = Literal[
     "teleportAction",
@@ -276,7 +331,7 @@ class ScienceWorldEngine:
             assert self._game is not None
             room = self._game.look()
             inventory = self._game.inventory()
-            possible = hints.hints(room, inventory, self._game.things())
+            possible = hints(room, inventory, self._game.things())
             self._sight = Sight(f"{room}\n{inventory}", possible)
         return self._sight
 

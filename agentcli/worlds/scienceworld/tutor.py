@@ -18,7 +18,7 @@ from agentcli.errors import DataError
 from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
 from agentcli.worlds.generated import chance, strikes
-from agentcli.worlds.scienceworld.hints import GO_TO, ROOMS, things_of
+from agentcli.worlds.scienceworld.engine import GO_TO, ROOMS, things_of
 
 MAP = {
     "hallway": (

@@ -17,8 +17,8 @@ from agentcli.worlds.scienceworld.engine import (
     FORMS,
     ScienceWorldEngine,
     ScienceWorldOptions,
+    things_of,
 )
-from agentcli.worlds.scienceworld.hints import things_of
 from agentcli.worlds.scienceworld.simulator import GoldPaths, Simulator, java_here
 from agentcli.worlds.scienceworld.splits import (
     MEANINGS,

@@ -3,22 +3,206 @@
 Rows of MMLU-Pro are read where --data names them. Else the questions are generated, in
 the same schema and most of its categories, about an invented world and large numbers:
 they cannot be answered without tools, and often by several of them.
+
+One question at a time: tools are called until an answer is given.
 """
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Literal, NamedTuple
 
-from agentcli.environments.protocol import Advice, Card, Context, Requisite, options_of
+from agentcli.environments.protocol import (
+    Advice,
+    Card,
+    Closable,
+    Context,
+    Observation,
+    Requisite,
+    Start,
+    Verdict,
+    options_of,
+)
 from agentcli.errors import UsageError
+from agentcli.records.calls import ANSWER, COT, ToolCall, read_call
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.registry import nearest
 from agentcli.worlds.generated import SPLITS
 from agentcli.worlds.tool_qa import tutor
-from agentcli.worlds.tool_qa.engine import ToolQaEngine
-from agentcli.worlds.tool_qa.questions import QuestionSource, templates_of
-from agentcli.worlds.tool_qa.rows import ToolQaOptions
-from agentcli.worlds.tool_qa.tools.registry import AgentTool, tool_class, tool_names
+from agentcli.worlds.tool_qa.judge import is_known, judge, known_values
+from agentcli.worlds.tool_qa.questions import (
+    Need,
+    QuestionSource,
+    ToolQuestion,
+    next_calls,
+    templates_of,
+)
+from agentcli.worlds.tool_qa.rows import LETTERS, ToolQaOptions
+from agentcli.worlds.tool_qa.tools.registry import (
+    ERROR,
+    AgentTool,
+    answer,
+    tool_class,
+    tool_names,
+)
+
+THOUGHT = "You think on."
+"""The observation after `cot[...]`."""
+HOW = (
+    "Act with one call a step: NAME[argument] calls a tool, cot[thought] thinks on, "
+    "answer[LETTER] gives the answer and ends the episode."
+)
+
+
+class Reached(NamedTuple):
+    """All that a state is: results without repeats, and what was observed last."""
+
+    results: tuple[tuple[str, str], ...]
+    """Call and its result, sorted; errors are left out: they teach nothing."""
+    text: str
+    accepted: bool = True
+    looked: bool = False
+    end: Literal["success", "failure"] | None = None
+
+
+class ToolQaEngine:
+    """An Engine that is Forkable, Solvable, Judging and Closable.
+
+    `actions` stays empty: arguments are free texts, and a list would bind the agent to
+    it (prompts/full.py).
+    """
+
+    def __init__(self, source: QuestionSource, tools: Mapping[str, AgentTool]) -> None:
+        self._source = source
+        self._tools = tools
+
+    def start(self, task: Task) -> Start:
+        """Opens a question. Raises DataError for a task of other settings."""
+        self._task = task.id
+        self._question: ToolQuestion = self._source.question(task)
+        lines = [f"{name}: {tool.description}" for name, tool in self._tools.items()]
+        self._reached = Reached((), "\n".join(["Your tools:", *lines]))
+        return Start(instruction=asked(self._question), observation=self._observe())
+
+    def step(self, action: str) -> Observation:
+        """Runs a tool, thinks on, or takes the answer.
+
+        What is no call of a tool that exists, or answers with no letter of an option,
+        is not accepted.
+        """
+        call = read_call(action)
+        if call is None:
+            self._refuse("This is not a call; write NAME[argument].")
+        elif call.name == ANSWER:
+            self._end(call.argument)
+        elif call.name == COT:
+            self._reached = Reached(self._reached.results, THOUGHT, looked=True)
+        elif call.name in self._tools:
+            self._call(call)
+        else:
+            names = ", ".join((*self._tools, COT, ANSWER))
+            self._refuse(f"There is no tool {call.name[:40]!r}; there are {names}.")
+        return self._observe()
+
+    def snapshot(self) -> Reached:
+        """The results so far, and what was observed last."""
+        return self._reached
+
+    def restore(self, snapshot: Reached) -> Observation:
+        """Goes back to these results."""
+        self._reached = snapshot
+        return self._observe()
+
+    def plan(self) -> list[str]:
+        """Calls that show the answer, and the answer; each call is tried first.
+
+        Without a known way, or where a tool does not run here, only the answer.
+        """
+        texts = [text for _, text in self._reached.results]
+        needs = self._question.needs
+        plan: list[ToolCall] = []
+        # Of a real question only the answer is known, and no call that shows it.
+        while needs[-1].calls and not is_known(needs[-1], texts):
+            need, choices = next_calls(needs, known_values(needs, texts))
+            step = self._first_that_helps(need, choices)
+            if step is None:
+                break
+            call, text = step
+            plan.append(call)
+            texts.append(text)
+        plan.append(ToolCall(ANSWER, self._question.row.answer))
+        return list(map(str, plan))
+
+    def _first_that_helps(
+        self, need: Need, choices: list[tuple[str, str]]
+    ) -> tuple[ToolCall, str] | None:
+        """The first call whose result states what is needed, and the result."""
+        for name, argument in choices:
+            if name not in self._tools:
+                continue
+            text = answer(self._tools[name], argument)
+            if is_known(need, [text]):
+                return ToolCall(name, argument), text
+        return None
+
+    def judge(self, argument: str) -> Verdict:
+        """What each tool would make of an argument here (judge.py has the table)."""
+        results = [text for _, text in self._reached.results]
+        return judge(self._tools, argument, self._question.needs, results)
+
+    def close(self) -> None:
+        """Lets go of what the tools hold."""
+        for tool in self._tools.values():
+            if isinstance(tool, Closable):
+                tool.close()
+
+    def _call(self, call: ToolCall) -> None:
+        text = answer(self._tools[call.name], call.argument)
+        results = self._reached.results
+        # An error, and what was known before, change nothing that matters.
+        if not text.startswith(ERROR):
+            results = tuple(sorted({*results, (str(call), text)}))
+        idle = results == self._reached.results
+        self._reached = Reached(results, f"{call.name}: {text}", looked=idle)
+
+    def _end(self, letter: str) -> None:
+        row = self._question.row
+        letter = letter.strip("() .").upper()
+        if letter not in tuple(LETTERS[: len(row.options)]):
+            last = LETTERS[len(row.options) - 1]
+            self._refuse(f"The answer must be a letter from A to {last}.")
+            return
+        end: Literal["success", "failure"] = "failure"
+        if letter == row.answer:
+            end = "success"
+        text = f"You answer {letter}."
+        self._reached = Reached(self._reached.results, text, end=end)
+
+    def _refuse(self, text: str) -> None:
+        self._reached = Reached(self._reached.results, text, accepted=False)
+
+    def _observe(self) -> Observation:
+        reached = self._reached
+        # A program may hold newlines.
+        calls = [repr(call) for call, _ in reached.results]
+        texts = sorted({text for _, text in reached.results})
+        return Observation(
+            text=reached.text,
+            state="\n".join([self._task, reached.end or "", *calls]),
+            canonical="\n".join([self._question.row.question, *texts]),
+            accepted=reached.accepted,
+            looked=reached.looked,
+            reward=float(reached.end == "success"),
+            end=reached.end,
+        )
+
+
+def asked(question: ToolQuestion) -> str:
+    """The question, its options, and how to act."""
+    row = question.row
+    options = zip(LETTERS, row.options, strict=False)
+    lines = [f"{letter}: {option}" for letter, option in options]
+    return "\n".join([row.question, *lines, HOW])
 
 
 class ToolQaWorld:

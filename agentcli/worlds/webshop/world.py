@@ -5,18 +5,257 @@ catalogue is generated in the same schema. The reward is between 0 and 1 and com
 the purchase; success is reward 1.
 """
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from agentcli.environments.cache import cache_folder
+from agentcli.environments.making import BAR, no_bar
 from agentcli.environments.protocol import PLACE, Card, Requisite, options_of
-from agentcli.errors import UsageError
+from agentcli.errors import DataError, UsageError
+from agentcli.records.faults import shown
+from agentcli.records.regular import is_there, open_regular
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
+from agentcli.worlds.webshop.catalogue import (
+    Catalogue,
+    fill,
+    folder_of,
+    in_memory,
+    open_shelf,
+)
 from agentcli.worlds.webshop.engine import WebshopEngine
-from agentcli.worlds.webshop.generator import WebshopOptions
-from agentcli.worlds.webshop.source import GoalSource, real_files
+from agentcli.worlds.webshop.generator import (
+    VARIABLE,
+    WebshopOptions,
+    generated,
+    kinds_of,
+)
+from agentcli.worlds.webshop.products import (
+    LONGEST_ASIN,
+    HumanInstruction,
+    Product,
+    RawAttributes,
+    RawProduct,
+    product_of,
+)
 from agentcli.worlds.webshop.tutor import WebshopHabits, advise, compact, names
+
+if TYPE_CHECKING:
+    from io import BufferedReader
+
+DOWNLOAD = (
+    "download them as WebShop's README says (github.com/princeton-nlp/WebShop), then "
+    f"export {VARIABLE}=DIR (without it, a catalogue is generated)"
+)
+
+
+class GoalSource:
+    """The goals as tasks, and the catalogue behind them.
+
+    It is cheap to make. Raises UsageError for an unknown kind of product and DataError
+    for a folder that lacks a file.
+    """
+
+    def __init__(self, options: WebshopOptions, data: str | None) -> None:
+        self._options = options
+        named = data or os.environ.get(VARIABLE)
+        self._data = Path(named).expanduser() if named else None
+        if self._data:
+            check_folder(self._data, options, "--data" if data else VARIABLE)
+            return
+        kinds_of(options)
+        if options.goals == "human":
+            raise UsageError(
+                f"{PLACE}.goals: a generated catalogue has no human goals; name "
+                "WebShop's files with --data"
+            )
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The catalogue, made once in a process. Raises DataError."""
+        return _catalogue(self._options, self._data)
+
+    @property
+    def goals(self) -> int:
+        """Number of goals. Raises DataError where there is none."""
+        count = len(self.catalogue.order)
+        if count == 0:
+            raise DataError(
+                f"{self._data}: no product has an instruction for "
+                f"{PLACE}.goals={self._options.goals}; choose other goals, "
+                "or download the files again"
+            )
+        return count
+
+    def task(self, number: int, split: str, world: str) -> Task:
+        """The task of a goal by its place in the order."""
+        asker = self.catalogue.asker(number)
+        identifier = f"{self._prefix}/{number}-{asker.asin}"
+        return Task(id=identifier, world=world, split=split, kind=asker.category)
+
+    def number(self, task: Task) -> int:
+        """The place of a task's goal. Raises DataError for a task of other settings."""
+        _, _, rest = task.id.partition("/")
+        number = rest.partition("-")[0]
+        if number.isascii() and number.isdigit() and int(number) < self.goals:
+            place = int(number)
+            if self.task(place, task.split, task.world).id == task.id:
+                return place
+        raise DataError(
+            f"task {task.id}: it is none of these environment.options and --data; use "
+            "those of its panel"
+        )
+
+    @property
+    def _prefix(self) -> str:
+        options = self._options
+        if self._data:
+            return f"{options.size}-{options.goals}"
+        kinds = "all" if options.kinds is None else "+".join(options.kinds)
+        name = f"made-{options.seed}-{options.products}-{kinds}"
+        return name.replace(" ", "-")
+
+
+@lru_cache(maxsize=2)
+def _catalogue(options: WebshopOptions, data: Path | None) -> Catalogue:
+    if data is None:
+        return in_memory(list(generated(options)), options.goals)
+    if options.size == "small":
+        return in_memory(list(read_products(data, options)), options.goals)
+    sources = [data / name for name in file_names(options)]
+    folder = folder_of(sources, options.goals)
+    if not folder.is_dir():
+        fill(folder, read_products(data, options), options.goals)
+    return open_shelf(folder, options.goals)
+
+
+def real_files(environ: Mapping[str, str]) -> Requisite:
+    """WebShop's files as the environment names them."""
+    name = "webshop data"
+    named = environ.get(VARIABLE)
+    if not named:
+        detail = f"{VARIABLE} is not set"
+        return Requisite(name=name, present=False, detail=detail, get=DOWNLOAD)
+    folder = Path(named).expanduser()
+    sizes = []
+    for size in ENDINGS:
+        files = [folder / one for one in names_of_size(size)]
+        if all(path.is_file() for path in files):
+            total = sum(path.stat().st_size for path in files)
+            sizes.append(f"{size} ({total / 2**20:.1f} MiB)")
+    detail = f"{folder}: {', '.join(sizes) or 'neither size is complete'}"
+    get = None if sizes else DOWNLOAD
+    return Requisite(name=name, present=bool(sizes), detail=detail, get=get)
+
+
+RowT = TypeVar("RowT")
+ENDINGS = {"small": "_1000", "all": ""}
+"""How the names of the files end, by size."""
+HUMAN = "items_human_ins.json"
+MIB = 2**20
+LONG = 64
+"""MiB of a file from which on its reading is worth a bar."""
+
+
+def file_names(options: WebshopOptions) -> list[str]:
+    """The files that these options need: products, attributes, instructions."""
+    names = names_of_size(options.size)
+    return [*names, HUMAN] if options.goals == "human" else names
+
+
+def names_of_size(size: str) -> list[str]:
+    """The files of products and attributes, small or all."""
+    ending = ENDINGS[size]
+    return [f"items_shuffle{ending}.json", f"items_ins_v2{ending}.json"]
+
+
+def check_folder(data: Path, options: WebshopOptions, source: str) -> None:
+    """Refuses a folder that lacks a file. Raises DataError."""
+    for name in file_names(options):
+        if not is_there(data / name):
+            other = "all" if options.size == "small" else "small"
+            raise DataError(
+                f"{source} {data}: no {name} in it; download it as WebShop's README "
+                f"says, or read the other size with --set {PLACE}.size={other}, or "
+                "leave the folder out for a generated catalogue"
+            )
+
+
+def read_products(data: Path, options: WebshopOptions) -> Iterator[Product]:
+    """All products in their order. Raises DataError."""
+    products, *companions = (data / name for name in file_names(options))
+    attributes = _by_asin(companions[0], RawAttributes)
+    human: dict[str, tuple[HumanInstruction, ...]] = {}
+    if options.goals == "human":
+        human = _by_asin(companions[1], tuple[HumanInstruction, ...])
+    taken: set[str] = set()
+    for number, value in enumerate(_streamed(products, "item"), 1):
+        place = f"{products}: row {number}"
+        raw = _converted(value, RawProduct, place)
+        # As WebShop's loader does, so that the numbers of goals are the same.
+        if raw.asin == "nan" or len(raw.asin) > LONGEST_ASIN or raw.asin in taken:
+            continue
+        taken.add(raw.asin)
+        yield product_of(raw, attributes.get(raw.asin), human.get(raw.asin, ()), place)
+
+
+def _by_asin(path: Path, kind: type[RowT]) -> dict[str, RowT]:
+    """The rows of a file that is one mapping."""
+    rows = {}
+    for asin, value in _streamed(path, None):
+        rows[asin] = _converted(value, kind, f"{path}: {asin}")
+    return rows
+
+
+def _streamed(path: Path, prefix: str | None) -> Iterator[Any]:
+    """The items of a list, or with no prefix the pairs of a mapping.
+
+    Raises DataError for a file that ends too early or holds something else.
+    """
+    import ijson
+
+    file: BufferedReader
+    count = 0
+    with open_regular(path) as file, _bar(path) as reach:
+        items = (
+            ijson.kvitems(file, "", use_float=True)
+            if prefix is None
+            else ijson.items(file, prefix, use_float=True)
+        )
+        try:
+            for item in items:
+                count += 1
+                reach(file.tell() // MIB)
+                yield item
+        except (ijson.JSONError, UnicodeDecodeError) as error:
+            reason = shown(" ".join(str(error).split()))
+            raise DataError(
+                f"{path}: after row {count} it ends too early or is not JSON "
+                f"({reason}); download it again"
+            ) from error
+    if count == 0:
+        raise DataError(f"{path}: holds no rows; download it again")
+
+
+def _bar(path: Path) -> AbstractContextManager[Callable[[int], None]]:
+    """A bar over a file that takes long to read."""
+    size = path.stat().st_size // MIB
+    show = BAR.get() if size >= LONG else no_bar
+    return show(f"{path.name} (MiB)", size)
+
+
+def _converted(value: object, kind: type[RowT], place: str) -> RowT:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise DataError(f"{place}: {shown(str(error))}") from error
+
 
 SPLITS = ("train", "test")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from agentcli.environments.engines import process
+from agentcli.environments.engines import link
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import EngineError
 from agentcli.records.settings import EnvironmentSettings
@@ -99,7 +99,7 @@ def test_a_worker_that_breaks_takes_its_servant_along(fault: str, fifo: int) -> 
 def test_without_memory_to_read_an_answer_every_call_fails_at_once(fifo: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """asyncio would call the reader again, for ever."""
     settings, before = servants(), children()
-    available = process._available
+    available = link._available
     fails = iter([True])
 
     def starved(pipe: IO[bytes]) -> bytes | None:
@@ -112,7 +112,7 @@ def test_without_memory_to_read_an_answer_every_call_fails_at_once(fifo: int, mo
             first, second = ServantWorld(settings).tasks("train")[:2]
             state = await pool.start(first)
             processes = announced(fifo)
-            monkeypatch.setattr(process, "_available", starved)
+            monkeypatch.setattr(link, "_available", starved)
             calls = (pool.step(state, "go west"), pool.start(second))
             ends = await asyncio.gather(*calls, return_exceptions=True)
             assert list(map(type, ends)) == [MemoryError] * 2

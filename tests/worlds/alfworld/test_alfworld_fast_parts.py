@@ -8,8 +8,7 @@ import pytest
 from agentcli.environments.cache import Cache
 from agentcli.worlds.alfworld.fast import library
 from agentcli.worlds.alfworld.fast.facts import FactTable, Hierarchy, Signature, Translation
-from agentcli.worlds.alfworld.fast.grammar import SENTENCE, Grammar, Text, load_grammar, split_sentence
-from agentcli.worlds.alfworld.fast.render import Renderer
+from agentcli.worlds.alfworld.fast.grammar import SENTENCE, Grammar, Renderer, Text, load_grammar, split_sentence
 from agentcli.worlds.alfworld.fast.translator import translate
 from agentcli.worlds.alfworld.layouts import wheel
 from agentcli.worlds.alfworld.statekey import Physics

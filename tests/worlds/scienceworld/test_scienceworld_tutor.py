@@ -7,8 +7,7 @@ from agentcli.prompts.protocol import Moment
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.settings import PromptSettings
 from agentcli.records.types import Task
-from agentcli.worlds.scienceworld.engine import FORMS, ScienceWorldEngine
-from agentcli.worlds.scienceworld.hints import ROOMS
+from agentcli.worlds.scienceworld.engine import FORMS, ROOMS, ScienceWorldEngine
 from agentcli.worlds.scienceworld.tutor import MAP, ScienceWorldHabits
 from agentcli.worlds.scienceworld.world import ScienceWorldWorld
 from refusal import refused

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow
 import pytest
 import zstandard
-from agentcli.worlds.search_qa.question_files import _aliases, read_questions, source_of, split_of
 from agentcli.worlds.search_qa.questions import Question
+from agentcli.worlds.search_qa.source import _aliases, read_questions, source_of, split_of
 from pyarrow import parquet
 from refusal import refused
 

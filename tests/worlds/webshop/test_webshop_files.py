@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from agentcli.records.settings import EnvironmentSettings
-from agentcli.worlds import bm25
-from agentcli.worlds.webshop import source
+from agentcli.worlds import bm25, webshop
 from agentcli.worlds.webshop.generator import WebshopOptions, rows
 from agentcli.worlds.webshop.world import WebshopWorld
 from command_line import agentcli
@@ -111,7 +110,7 @@ def test_the_large_one_is_read_once_and_again_when_the_file_changes(tmp_path: Pa
 
 def test_the_first_reading_of_large_files_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write(tmp_path / "data", "all")
-    monkeypatch.setattr(source, "LONG", 0)
+    monkeypatch.setattr(webshop.world, "LONG", 0)
     monkeypatch.setattr(bm25, "MANY", 0)
     words = ("env", "panel", "webshop", "--data", str(data), "--set", "environment.options.size=all")
     shown = agentcli(*words).stderr

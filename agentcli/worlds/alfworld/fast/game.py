@@ -32,8 +32,12 @@ from agentcli.worlds.alfworld.fast.facts import (
     Supertypes,
     Translation,
 )
-from agentcli.worlds.alfworld.fast.grammar import load_grammar, split_sentence
-from agentcli.worlds.alfworld.fast.render import Render, Renderer
+from agentcli.worlds.alfworld.fast.grammar import (
+    Render,
+    Renderer,
+    load_grammar,
+    split_sentence,
+)
 from agentcli.worlds.alfworld.fast.translator import translate, undisturbed
 from agentcli.worlds.alfworld.names import NOTHING, judge
 

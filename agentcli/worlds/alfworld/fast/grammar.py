@@ -4,17 +4,32 @@ TextWorld parses the grammar. This file copies the result into structs that can 
 on disk, because parsing takes longer than playing a hundred episodes. Games differ only
 in their task sentence, so it is taken out before parsing and put back when a text is
 rendered: one parse serves a whole data set.
+
+The text grammar compiled into closures: text = render(table, facts, entities).
+
+TextWorld derives a text by copying and re-parsing symbols. Here each rule is compiled
+once per scope (the placeholders that are bound when it is reached) and serves all games
+with that grammar. What a scope binds is known beforehand, so an entity is a position in
+a tuple. Expressions are compiled from Python's syntax tree, never evaluated as code.
 """
 
+import ast
 import json
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import msgspec
 
 from agentcli.environments.cache import Cache
-from agentcli.worlds.alfworld.fast.facts import Scope
+from agentcli.errors import EngineError
+from agentcli.worlds.alfworld.fast.facts import (
+    Entities,
+    FactTable,
+    Hierarchy,
+    Pattern,
+    Scope,
+)
 
 SENTENCE = "AGENTCLI TASK SENTENCE"
 """Stands in rules where the game's own task sentence belongs."""
@@ -175,3 +190,308 @@ def _query(text: str | None) -> Query:
         placeholders = tuple((item.name, item.type) for item in atom.parameters)
         atoms.append((atom.name, placeholders))
     return tuple(atoms)
+
+
+Render = Callable[[FactTable, int, Entities], str]
+Search = Callable[[FactTable, int, Entities], list[Entities]]
+"""The entities in scope, extended by each answer to a query."""
+
+_LIST_RULES = ("list_empty", "list_separator", "list_last_separator")
+
+
+class Phrases(NamedTuple):
+    """The texts of an action over one scope."""
+
+    command: Render
+    feedback: Render
+    used: tuple[int, ...]
+    """Places of the parameters that the command depends on."""
+
+
+class Renderer:
+    """All texts of one grammar over one type hierarchy."""
+
+    def __init__(self, grammar: Grammar, hierarchy: Hierarchy) -> None:
+        self.grammar = grammar
+        self.hierarchy = hierarchy
+        self.queries = grammar.queries()
+        self._predicates = {
+            name: self._asked(action.command)
+            for name, action in grammar.actions.items()
+        }
+        """Action -> what its command asks for."""
+        self._rules: dict[tuple[str, Scope], Render] = {}
+        self._phrases: dict[tuple[str, Scope], Phrases] = {}
+
+    def action(self, name: str, scope: Scope) -> Phrases:
+        """The texts of an action with these parameters."""
+        phrases = self._phrases.get((name, scope))
+        if phrases is None:
+            action = self.grammar.actions[name]
+            phrases = Phrases(
+                command=self.text(action.command, scope),
+                feedback=self.text(action.feedback, scope),
+                used=self._used(action.command, scope),
+            )
+            self._phrases[name, scope] = phrases
+        return phrases
+
+    def varying(self, changed: Iterable[str]) -> set[str]:
+        """Actions whose command asks for predicates that `changed` names."""
+        touched = {form for name in changed for form in (name, f"not_{name}")}
+        return {
+            name
+            for name, predicates in self._predicates.items()
+            if not touched.isdisjoint(predicates)
+        }
+
+    def text(self, symbols: Symbols, scope: Scope) -> Render:
+        """A sequence of symbols."""
+        parts = [self._symbol(symbol, scope) for symbol in symbols]
+        if len(parts) == 1:
+            return parts[0]
+        return lambda table, facts, entities: "".join(
+            [part(table, facts, entities) for part in parts]
+        )
+
+    def rules(self, name: str, scope: Scope) -> Render:
+        """The first applicable rule of `name`.
+
+        Raises EngineError where TextWorld stops too: no such rule, or none that
+        applies.
+        """
+        compiled = self._rules.get((name, scope))
+        if compiled is None:
+            # Rules may refer to themselves, so one is compiled when first rendered.
+            def late(
+                table: FactTable,
+                facts: int,
+                entities: Entities,
+            ) -> str:
+                if self._rules[name, scope] is late:
+                    self._rules[name, scope] = self._choice(name, scope)
+                return self._rules[name, scope](table, facts, entities)
+
+            compiled = late
+            self._rules[name, scope] = late
+        return compiled
+
+    def _asked(self, symbols: Symbols) -> set[str]:
+        """Predicates that a text can depend on."""
+        predicates: set[str] = set()
+        waiting = list(symbols)
+        entered = set()
+        while waiting:
+            symbol = waiting.pop()
+            if isinstance(symbol, Enumeration):
+                waiting += [symbol.each, *map(Rules, _LIST_RULES)]
+            elif isinstance(symbol, Each):
+                predicates.update(atom[0] for atom in symbol.query)
+                waiting.append(symbol.body)
+            elif isinstance(symbol, Rules) and symbol.name not in entered:
+                entered.add(symbol.name)
+                for rule in self.grammar.rules.get(symbol.name, ()):
+                    predicates.update(atom[0] for atom in rule.condition)
+                    waiting += rule.body
+        return predicates
+
+    def _used(self, symbols: Symbols, scope: Scope) -> tuple[int, ...]:
+        """Positions in the scope that a text can depend on."""
+        names: set[str] = set()
+        for symbol in symbols:
+            each = symbol
+            plain = True
+            if isinstance(symbol, Enumeration):
+                each = symbol.each
+                plain = all(map(self._is_constant, _LIST_RULES))
+            value = each.body if isinstance(each, Each) else each
+            # What a rule depends on is not worked out: it may be all.
+            if not plain or isinstance(value, Rules):
+                return tuple(range(len(scope)))
+            if isinstance(each, Each):
+                for _, placeholders in each.query:
+                    names.update(name for name, _ in placeholders)
+            if isinstance(value, Value):
+                nodes = ast.walk(_parsed(value.expression))
+                names.update(node.id for node in nodes if isinstance(node, ast.Name))
+        return tuple(
+            position for position, (name, _) in enumerate(scope) if name in names
+        )
+
+    def _is_constant(self, name: str) -> bool:
+        rules = self.grammar.rules.get(name, ())
+        return all(isinstance(symbol, Text) for rule in rules for symbol in rule.body)
+
+    def _choice(self, name: str, scope: Scope) -> Render:
+        rules = self.grammar.rules.get(name)
+        if not rules:
+            raise EngineError(f"the game's grammar has no rule {name!r}")
+        options = []
+        for rule in rules:
+            condition, _ = self._search(rule.condition, scope)
+            options.append((condition, self.text(rule.body, scope)))
+        if not rules[0].condition:
+            return options[0][1]
+
+        def choose(
+            table: FactTable,
+            facts: int,
+            entities: Entities,
+        ) -> str:
+            for condition, text in options:
+                if condition(table, facts, entities):
+                    return text(table, facts, entities)
+            raise EngineError(f"no rule {name!r} of the game's grammar applies")
+
+        return choose
+
+    def _symbol(self, symbol: Symbol, scope: Scope) -> Render:
+        if isinstance(symbol, Text):
+            words = symbol.words
+            if SENTENCE in words:
+                return lambda table, facts, entities: words.replace(
+                    SENTENCE, table.sentence
+                )
+            return lambda table, facts, entities: words
+        if isinstance(symbol, Rules):
+            return self.rules(symbol.name, scope)
+        if isinstance(symbol, Value):
+            return _expression(symbol.expression, scope)
+        if isinstance(symbol, Enumeration):
+            return self._enumeration(symbol, scope)
+        search, inner = self._search(symbol.query, scope)
+        body = self._symbol(symbol.body, inner)
+        return lambda table, facts, entities: "".join(
+            [body(table, facts, answer) for answer in search(table, facts, entities)]
+        )
+
+    def _enumeration(self, symbol: Enumeration, scope: Scope) -> Render:
+        search, inner = self._search(symbol.each.query, scope)
+        body = self._symbol(symbol.each.body, inner)
+        empty, between, last = (self.rules(name, scope) for name in _LIST_RULES)
+
+        def enumerate_(
+            table: FactTable,
+            facts: int,
+            entities: Entities,
+        ) -> str:
+            answers = search(table, facts, entities)
+            words = [body(table, facts, answer) for answer in answers]
+            if not words:
+                return empty(table, facts, entities)
+            if len(words) == 1:
+                return words[0]
+            head = between(table, facts, entities).join(words[:-1])
+            return head + last(table, facts, entities) + words[-1]
+
+        return enumerate_
+
+    def _search(self, query: Query, scope: Scope) -> tuple[Search, Scope]:
+        """A query as a function, and the scope of its answers.
+
+        Distinct placeholders are distinct entities.
+        """
+        patterns = []
+        for predicate, placeholders in query:
+            bound = len(scope)
+            for placeholder in placeholders:
+                if placeholder not in scope:
+                    scope = (*scope, placeholder)
+            names = [scope.index(placeholder) for placeholder in placeholders]
+            types = tuple(kind for _, kind in placeholders)
+            patterns.append(Pattern(predicate, types, names, bound))
+        hierarchy = self.hierarchy
+
+        def search(
+            table: FactTable,
+            facts: int,
+            entities: Entities,
+        ) -> list[Entities]:
+            answers = [entities]
+            for pattern in patterns:
+                index = table.index(pattern, hierarchy)
+                extended = []
+                for answer in answers:
+                    known = pattern.known(answer)
+                    for groups in index:
+                        group = groups.get(known)
+                        if group is None:
+                            continue
+                        for new in group.among(facts):
+                            for thing in new:
+                                if thing in answer:
+                                    break
+                            else:
+                                extended.append(answer + new)
+                answers = extended
+                if not answers:
+                    break
+            return answers
+
+        return search, scope
+
+
+_ATTRIBUTES: dict[str, Callable[[FactTable, int], str]] = {
+    "name": lambda table, thing: table.names[thing],
+    "id": lambda table, thing: table.ids[thing],
+    "type": lambda table, thing: table.types[thing],
+    "definite": lambda table, thing: "the",
+    "indefinite": lambda table, thing: "a",
+}
+
+
+def _expression(text: str, scope: Scope) -> Render:
+    """Compiles entity names, their attributes, strings, +, `and` and `or`.
+
+    Raises EngineError for anything else.
+    """
+    slots = {name: position for position, (name, _) in enumerate(scope)}
+
+    def build(node: ast.expr) -> Render:
+        match node:
+            case ast.Constant(value=str(words)):
+                return lambda table, facts, entities: words
+            case ast.Name(id=name) if name in slots:
+                slot = slots[name]
+                return lambda table, facts, entities: table.names[entities[slot]]
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if (
+                name in slots and attribute in _ATTRIBUTES
+            ):
+                slot = slots[name]
+                read = _ATTRIBUTES[attribute]
+                return lambda table, facts, entities: read(table, entities[slot])
+            case ast.BinOp(left=first, op=ast.Add(), right=second):
+                left = build(first)
+                right = build(second)
+                return lambda table, facts, entities: (
+                    left(table, facts, entities) + right(table, facts, entities)
+                )
+            case ast.BoolOp(op=operator, values=values):
+                return _first(isinstance(operator, ast.Or), [*map(build, values)])
+        raise EngineError(
+            f"the fast engine cannot compile {text!r} of the game's grammar; set "
+            "engine: stock"
+        )
+
+    return build(_parsed(text))
+
+
+def _first(wanted: bool, parts: list[Render]) -> Render:
+    """The text of Python's `or` (`wanted`: the first that is not empty) or `and`."""
+
+    def choose(
+        table: FactTable,
+        facts: int,
+        entities: Entities,
+    ) -> str:
+        for part in parts:
+            text = part(table, facts, entities)
+            if bool(text) == wanted:
+                break
+        return text
+
+    return choose
+
+
+def _parsed(expression: str) -> ast.expr:
+    return ast.parse(expression.strip(), mode="eval").body
