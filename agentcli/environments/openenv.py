@@ -147,15 +147,12 @@ class OpenEnvWorld:
 
     @property
     def card(self) -> Card:
-        """Its facts, as far as the options say them."""
         return seeded_card(self._name, self.options)
 
     def tasks(self, split: str) -> list[Task]:
-        """The seeds of a split."""
         return seeded_tasks(self._name, split, self.options)
 
     def engine(self) -> "OpenEnvEngine":
-        """A new session."""
         return OpenEnvEngine(self._url, self.options, self._field, self._is_number)
 
 
@@ -198,7 +195,6 @@ class OpenEnvEngine:
         )
 
     def close(self) -> None:
-        """Ends the session."""
         self._connection.close()
 
     def _value(self, written: str) -> str | int | None:
@@ -388,7 +384,6 @@ class Connection:
         return self._typed(answer.data, as_type)
 
     def close(self) -> None:
-        """Ends the session."""
         self._closing.close()
 
     def _send(self, kind: str, data: Any) -> None:

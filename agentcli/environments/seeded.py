@@ -98,7 +98,6 @@ class Play:
         self._total = 0.0
 
     def begin(self, text: str, actions: tuple[str, ...]) -> Observation:
-        """The first observation."""
         return self._observe(text, actions, 0.0, None)
 
     def advance(

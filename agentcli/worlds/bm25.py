@@ -69,11 +69,9 @@ class Bm25Index:
         return cls(bm25s.BM25.load(str(folder), mmap=True, show_progress=False))
 
     def save(self, folder: Path) -> None:
-        """Writes the index into a new folder."""
         self._index.save(str(folder), show_progress=False)
 
     def known(self, words: Iterable[str]) -> list[str]:
-        """The words that one of the texts has."""
         return [word for word in words if word in self._vocabulary]
 
     def best(self, words: Iterable[str], number: int) -> list[Ranked]:

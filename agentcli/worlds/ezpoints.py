@@ -207,7 +207,6 @@ class EzPointsEngine:
         return self._observe()
 
     def snapshot(self) -> WrittenFormula:
-        """The formula, and how it was reached."""
         return self._now
 
     def restore(self, snapshot: WrittenFormula) -> Observation:
@@ -295,7 +294,6 @@ class EzPointsWorld:
         return tasks
 
     def engine(self) -> EzPointsEngine:
-        """A new engine."""
         return EzPointsEngine(self.options)
 
     def compact(self, context: Context) -> str:
@@ -308,7 +306,6 @@ class EzPointsWorld:
         return f"cards {ranks}\n{written}"
 
     def vocabulary(self) -> list[str]:
-        """Ranks and signs, as whole tokens."""
         return sorted({*NUMBERS, *FACES, *ACTIONS})
 
     def next(self, context: Context, seed: int, habits: EzPointsHabits) -> Advice:

@@ -103,7 +103,6 @@ class EnginePool:
 
     @property
     def solvable(self) -> bool:
-        """Whether the world's engines can plan, once the pool is open."""
         return any(link.solvable for link in self._links)
 
     @property

@@ -112,7 +112,6 @@ class Host:
 
     @property
     def solvable(self) -> bool:
-        """Whether the first engine can plan."""
         return isinstance(self._free[0], Solvable)
 
     def serve(self, request: frames.Request) -> bytes | None:

@@ -66,7 +66,6 @@ class GymEngine:
         )
 
     def close(self) -> None:
-        """Closes the environment."""
         self._environment.close()
 
     def _shown(self, info: dict[str, Any]) -> tuple[str, ...]:
@@ -111,7 +110,6 @@ class CopyingGymEngine(GymEngine):
         return start
 
     def snapshot(self) -> GymCopy:
-        """A copy of the environment as it is now."""
         return GymCopy(copy.deepcopy(self._environment), copy.copy(self._play))
 
     def restore(self, snapshot: GymCopy) -> Observation:

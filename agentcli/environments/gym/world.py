@@ -30,7 +30,6 @@ class GymWorld:
 
     @property
     def card(self) -> Card:
-        """Its facts, as far as the options say them."""
         return seeded_card(self._name, self.options)
 
     def tasks(self, split: str) -> list[Task]:

@@ -107,7 +107,6 @@ class Knowledge(msgspec.Struct):
     """
 
     def learn(self, step: int, text: str) -> None:
-        """Takes in one observation."""
         for event, place, things in parse(text):
             if place:
                 self.places.setdefault(place)

@@ -54,12 +54,10 @@ class Goal(msgspec.Struct, frozen=True):
 
     @property
     def tool(self) -> Tool | None:
-        """The tool step, where the task has one."""
         return TOOLS.get(self.kind)
 
     @property
     def count(self) -> int:
-        """Objects wanted."""
         return 2 if self.kind == "pick_two_obj_and_place" else 1
 
 
@@ -108,7 +106,6 @@ class Situation(msgspec.Struct):
     """(receptacle type, object type) that fit."""
 
     def places(self, kind: str) -> list[str]:
-        """The receptacles of a type."""
         return [place for place in self.where if type_of(place) == kind]
 
     def things(self, kind: str) -> list[str]:
@@ -159,7 +156,6 @@ class Walk:
         self.actions: list[str] = []
 
     def go(self, place: str) -> None:
-        """Stands before `place`."""
         if self.start.where[place] != self.at:
             self.at = self.start.where[place]
             self.actions.append(f"go to {place}")

@@ -130,7 +130,6 @@ class _Decision:
         return self._is_at_goal(thing, place) and self._is_treated(thing)
 
     def _listed(self, *beginnings: str) -> list[str]:
-        """The admissible actions that begin so."""
         return [action for action in self.order if action.startswith(beginnings)]
 
     def _fetch(self) -> Advice | None:

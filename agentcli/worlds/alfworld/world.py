@@ -83,7 +83,6 @@ class AlfworldWorld:
 
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:
-        """The official games and the generated ones, as this machine has them."""
         return [
             official_games(environ),
             generated_games(cache_folder(environ, "alfworld")),
@@ -91,7 +90,6 @@ class AlfworldWorld:
 
     @staticmethod
     def cache_folder(environ: Mapping[str, str]) -> Path:
-        """The folder of the generated games."""
         return cache_folder(environ, "alfworld")
 
     def tasks(self, split: str) -> list[Task]:

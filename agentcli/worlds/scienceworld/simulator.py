@@ -273,12 +273,10 @@ class ScienceGame:
         return Turn(text, score, ticks)
 
     def close(self) -> None:
-        """Lets go of the game."""
         with speaking():
             self._simulator.forget(self._interface, self.generator)
 
     def task(self) -> str:
-        """The task sentence."""
         with speaking():
             self._simulator.enter(self)
             return str(self._interface.getTaskDescription())

@@ -53,12 +53,10 @@ class ScienceWorldWorld:
 
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:
-        """The Java that runs the simulator."""
         return [java_here(environ)]
 
     @staticmethod
     def cache_folder(environ: Mapping[str, str]) -> Path:
-        """The folder of the simulator's solutions."""
         return cache_folder(environ, "scienceworld")
 
     def tasks(self, split: str) -> list[Task]:
@@ -71,11 +69,9 @@ class ScienceWorldWorld:
 
     @cached_property
     def simulator(self) -> Simulator:
-        """The Java process of this process."""
         return Simulator(self.options.heap_mb)
 
     def close(self) -> None:
-        """Ends the Java process."""
         self.simulator.close()
 
     @property

@@ -214,7 +214,6 @@ class SearchQaEngine:
         return self._observe()
 
     def snapshot(self) -> Inquiry:
-        """What was shown, and what was observed last."""
         return self._inquiry
 
     def restore(self, snapshot: Inquiry) -> Observation:

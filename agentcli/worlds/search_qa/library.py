@@ -78,7 +78,6 @@ class Library:
         return f"{_head(document)}, {place}: {parts[number]} {end}"
 
     def has_more(self, shown: Shown) -> bool:
-        """Whether another part follows."""
         return shown.part + 1 < len(self.parts(shown.document))
 
     def named(self, name: str, shown: Iterable[Shown]) -> Document | None:

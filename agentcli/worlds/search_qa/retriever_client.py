@@ -108,7 +108,6 @@ class HttpRetriever:
         self._client = BlockingHttpClient(asking)
 
     def close(self) -> None:
-        """Closes the connections."""
         self._client.close()
 
     def require_listener(self) -> None:

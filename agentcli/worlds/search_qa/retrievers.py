@@ -73,7 +73,6 @@ class EmbeddedRetriever:
         self._documents = documents
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        """The best documents of each query by BM25 over title and text."""
         return [self._search(query, k) for query in queries]
 
     def access(self, id: str) -> Document | None:
@@ -104,7 +103,6 @@ class CorpusRow(msgspec.Struct, frozen=True):
 
     @property
     def document(self) -> Document:
-        """The document with its title apart."""
         return document_of(str(self.id), self.contents)
 
 

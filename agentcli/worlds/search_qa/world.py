@@ -51,7 +51,6 @@ class SearchQaWorld:
 
     @property
     def tools(self) -> Mapping[str, str]:
-        """Name -> what the action does."""
         return tools_of(self.options)
 
     @property
@@ -107,7 +106,6 @@ class SearchQaWorld:
         return SearchQaEngine(self._source, self.options)
 
     def vocabulary(self) -> list[str]:
-        """Actions, relations and names, as whole tokens."""
         return tutor.vocabulary(self.options)
 
     def next(

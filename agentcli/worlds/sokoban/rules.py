@@ -44,7 +44,6 @@ class Position(msgspec.Struct, frozen=True):
 
     @property
     def is_solved(self) -> bool:
-        """Whether every box stands on a target."""
         return self.boxes <= self.targets
 
     @property
@@ -53,7 +52,6 @@ class Position(msgspec.Struct, frozen=True):
         return len(self.boxes & self.targets)
 
     def blocks(self, cell: Cell) -> bool:
-        """Whether a wall or a box is in the way."""
         return cell in self.walls or cell in self.boxes
 
     def with_pieces(self, player: Cell, boxes: frozenset[Cell]) -> "Position":
@@ -76,7 +74,6 @@ class Position(msgspec.Struct, frozen=True):
         return self.with_pieces(ahead, boxes)
 
     def possible(self) -> tuple[str, ...]:
-        """The actions that move something."""
         return tuple(action for action in MOVES if self.moved(action) is not self)
 
     def draw(self) -> str:

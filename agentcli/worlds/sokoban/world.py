@@ -160,7 +160,6 @@ class SokobanEngine:
         return self._observe(self._position is not before, self._reward(before))
 
     def snapshot(self) -> Moment:
-        """The position, and how it was reached."""
         return self._position, *self._reached
 
     def restore(self, snapshot: Moment) -> Observation:
@@ -236,7 +235,6 @@ class SokobanWorld:
         ]
 
     def engine(self) -> SokobanEngine:
-        """A new engine."""
         return SokobanEngine(self.options)
 
     def compact(self, context: Context) -> str:
@@ -246,7 +244,6 @@ class SokobanWorld:
         return tutor.compact(context)
 
     def vocabulary(self) -> list[str]:
-        """Directions with their lengths, as whole tokens."""
         return tutor.vocabulary(self.options.size)
 
     def next(

@@ -37,7 +37,6 @@ class Property(NamedTuple):
 
     @property
     def is_number(self) -> bool:
-        """Whether its values are whole numbers."""
         return self.high > 0
 
 

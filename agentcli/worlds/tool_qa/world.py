@@ -105,7 +105,6 @@ class ToolQaEngine:
         return self._observe()
 
     def snapshot(self) -> Reached:
-        """The results so far, and what was observed last."""
         return self._reached
 
     def restore(self, snapshot: Reached) -> Observation:
@@ -151,7 +150,6 @@ class ToolQaEngine:
         return judge(self._tools, argument, self._question.needs, results)
 
     def close(self) -> None:
-        """Lets go of what the tools hold."""
         for tool in self._tools.values():
             if isinstance(tool, Closable):
                 tool.close()
@@ -229,7 +227,6 @@ class ToolQaWorld:
 
     @property
     def tools(self) -> Mapping[str, str]:
-        """Name -> what the tool answers, and how it is asked."""
         return {name: tool_class(name).description for name in self._names}
 
     def tasks(self, split: str) -> list[Task]:
@@ -255,7 +252,6 @@ class ToolQaWorld:
         seed: int,
         habits: tutor.ToolQaHabits,
     ) -> Advice:
-        """The searching expert's call (see tutor.py)."""
         return tutor.advise(context, seed, habits, self._names)
 
     @staticmethod

@@ -128,7 +128,6 @@ class WebshopEngine:
         return self._observe()
 
     def snapshot(self) -> Visit:
-        """The page, what is chosen there, and how it was reached."""
         return self.visit
 
     def restore(self, snapshot: Visit) -> Observation:
@@ -141,7 +140,6 @@ class WebshopEngine:
         return plan(self._catalogue, self.goal, self.visit)
 
     def product(self) -> Product:
-        """The product that is looked at."""
         return self._catalogue.products[self.visit.item]
 
     def _results(self) -> tuple[int, ...]:

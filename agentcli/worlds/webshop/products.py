@@ -99,7 +99,6 @@ class Product(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def price_tag(self) -> str:
-        """The price as pages show it."""
         return " to ".join(f"${price}" for price in self.prices)
 
     @property

@@ -310,10 +310,8 @@ class WebshopWorld:
 
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:
-        """WebShop's files, where the environment names their folder."""
         return [real_files(environ)]
 
     @staticmethod
     def cache_folder(environ: Mapping[str, str]) -> Path:
-        """The folder of large catalogues."""
         return cache_folder(environ, "webshop")

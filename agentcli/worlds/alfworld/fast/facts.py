@@ -247,7 +247,6 @@ class FactTable:
         return mask
 
     def blocks(self, predicates: Iterable[str]) -> int:
-        """Mask of all atoms of several predicates."""
         return sum(self.block(predicate) for predicate in predicates)
 
     def relevant(self, names: frozenset[str]) -> int:
@@ -286,7 +285,6 @@ class FactTable:
         return statekey.fingerprint(self.fact(number))
 
     def _list_arguments(self, position: int) -> list[Entities]:
-        """All atoms of a signature."""
         return self.signatures[position].atoms()
 
 

@@ -41,5 +41,4 @@ class PythonTool:
         return output
 
     def close(self) -> None:
-        """Ends the sandbox."""
         self._sandbox.close()
