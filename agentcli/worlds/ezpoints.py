@@ -137,6 +137,7 @@ def _drawn(rng: random.Random) -> Deal:
     """Two cards that make 12, in any order."""
     rank = rng.choice((*NUMBERS[1:], *FACES))
     first = PlayingCard(rank, rng.choice(SUITS))
+    # Half of the deals whose first card divides 12 make it as a product.
     if rank in FACTORS and rng.random() < 0.5:
         other = TARGET // int(first.number)
     else:

@@ -84,6 +84,7 @@ class _Decision:
         self.overlook = habits.overlook
         self.forgets = chance(seed, "forget") < habits.forget
         self.wanders = chance(seed, "wander") < habits.wander
+        # What is forgotten is the treatment, or one of two objects.
         self.tool = None if self.forgets else self.goal.tool
 
     def move(self) -> Advice:
@@ -179,6 +180,7 @@ class _Decision:
             return Advice("think", say, action)
         known = self.known
         homes = []
+        # Open places first: a shut one costs a step more.
         for place in known.places:
             if (kind, type_of(place)) in _pairs():
                 rank = _rank(self.seed, place)

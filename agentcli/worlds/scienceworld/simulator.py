@@ -187,6 +187,7 @@ class Simulator:
     def drawing_aside(self, game: "ScienceGame") -> Iterator[None]:
         """Lets what is asked of a game draw random numbers of its own."""
         self.enter(game)
+        # The same seed each time: what is listed must not depend on how often one asks.
         self._aside.setSeed(0)
         self._generator.set(self._shared_random, self._aside)
         yield
@@ -216,6 +217,7 @@ class Simulator:
     def used_mb(self) -> float:
         """Heap in use after a collection of garbage."""
         runtime = self._gateway.jvm.java.lang.Runtime.getRuntime()
+        # Without a collection the heap also counts what is no longer used.
         runtime.gc()
         used: int = runtime.totalMemory() - runtime.freeMemory()
         return used / 2**20
@@ -340,7 +342,7 @@ def _not_started(heap_mb: int) -> MissingError:
 
 
 FORMAT = 1
-"""Raise it with any change to how a path is computed."""
+"""Increase with any change to how a path is computed."""
 FREE = ("look around", "inventory", "task")
 """Actions that take no time, wherever they stand in a path."""
 

@@ -253,6 +253,7 @@ def _pulled_apart(options: SokobanOptions, rng: random.Random) -> Position:
         player=free[options.boxes],
         boxes=targets,
     )
+    # Pulls are more frequent than bare steps, or boxes would stay near their targets.
     for _ in range(rng.randint(size, 12 * size)):
         step = MOVES[rng.choice(tuple(MOVES))]
         position = _pulled(position, step, pulls=rng.random() < 0.7)

@@ -108,6 +108,7 @@ def _place(cell: Cell) -> str:
 
 def _intention(position: Position, solution: tuple[str, ...]) -> str:
     """The plan's next push, and where to stand for it: "push right stand down 2"."""
+    # The steps before the push only lead to the cell behind the box.
     here = position
     for action in solution:
         after = here.moved(action)

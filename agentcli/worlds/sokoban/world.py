@@ -73,6 +73,7 @@ def read_room(png: bytes, pixels: int) -> str:
     """The text grid of which `draw_room` made a PNG."""
     from PIL import Image
 
+    # Tiles differ for all signs, so their bytes name the sign.
     signs = {tile.tobytes(): sign for sign, tile in _tiles(pixels).items()}
     room = Image.open(BytesIO(png), formats=["PNG"])
     rows = []

@@ -93,6 +93,7 @@ class Item:
         """Whether it costs more than is allowed, as far as the page says."""
         if wish.limit is None or not self.prices:
             return False
+        # A page shows a range; what is paid inside it is not known before the purchase.
         return sum(self.prices) / len(self.prices) > wish.limit
 
 
@@ -150,6 +151,7 @@ class ShopKnowledge:
             title = page.pieces[-PIECES_BEHIND_OPTIONS]
             item = self._item("", title, page.pieces[-PIECES_BEHIND_OPTIONS + 1])
             item.values = page.pieces[2:-PIECES_BEHIND_OPTIONS]
+            # Coming back from a sub-page, or choosing an option, is no new visit.
             item.visits += before.kind == "results"
             self.item = item
         elif page.kind == "sub" and self.item is not None:
@@ -170,6 +172,7 @@ class ShopKnowledge:
         if item is None:
             prices = tuple(map(float, _DOLLARS.findall(price)))
             item = self.items[title] = Item(asin, title, prices, title.lower())
+        # The page of a product does not show its asin; a page of results does.
         item.asin = item.asin or asin
         return item
 
