@@ -13,7 +13,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import PolicySettings
 from agentcli.records.types import Credit, Tree
 from agentcli.training.critic.step_readers import ANSWERS, QUESTION, read_scores
-from agentcli.training.process_reward.objective import ProcessRewardMetrics
+from agentcli.training.metrics import ProcessRewardMetrics
 from command_line import agentcli
 from refusal import refused
 from safetensors.torch import load_file

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from agentcli.training.critic.model import state_values
-from agentcli.training.critic.options import RETURN
 from agentcli.training.loop.distributed import sum_over_ranks
 from agentcli.training.loop.forward import pad_rows, precision, scoring
+from agentcli.training.objectives import RETURN
 from agentcli.training.policy_gradient.batches import Part, UpdatePlan, members_of
 
 VALUE = "value"

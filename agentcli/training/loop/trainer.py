@@ -17,8 +17,8 @@ from transformers import PrinterCallback, Trainer
 
 from agentcli.errors import AgentCliError
 from agentcli.training.loop.distributed import Processes, max_over_ranks, sum_over_ranks
-from agentcli.training.loop.metrics import MetricsLine
 from agentcli.training.loop.recorder import Recorder
+from agentcli.training.metrics import MetricsLine
 
 
 class TrainerUpdate(NamedTuple):

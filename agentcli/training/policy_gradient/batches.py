@@ -8,8 +8,9 @@ signal.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from agentcli.errors import UsageError
 from agentcli.policies.sight import Eyesight
 from agentcli.prompts.protocol import Message
 from agentcli.records.training_settings import TrainSettings
+from agentcli.training.loop import packing_choice
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.forward import TokenRow, named_pictures
 from agentcli.training.loop.microbatches import (
@@ -29,8 +31,9 @@ from agentcli.training.loop.microbatches import (
 from agentcli.training.loop.packing import Packing, row_batch, sort_key
 from agentcli.training.loop.packing_choice import PackingChoice
 from agentcli.training.policy_gradient.losses import token_weights
-from agentcli.training.policy_gradient.rows import Row
+from agentcli.training.steps import Row
 
+PACKING = "train.packing"
 UNPACKED = PackingChoice(None, "the objective runs every row by itself")
 
 
@@ -311,3 +314,30 @@ def collate(plan: UpdatePlan, pad: int, part: Part) -> dict[str, Tensor]:
         if flat is not None:
             batch[f"{name}_N"] = tokens.gather(flat, members)
     return batch
+
+
+def packed_as_set(plan: UpdatePlan, settings: TrainSettings, model: Any) -> UpdatePlan:
+    """The plan, packed if train.packing asks for it.
+
+    Raises UsageError for `on` with a model that cannot be packed.
+    """
+    if not plan.updates:
+        return plan
+    packed = plan.packed(Packing(packing_choice.pair_cost_of(model)))
+    choice = packing_choice.choose_packing(
+        PACKING, settings.packing, model, _batches(plan), _batches(packed)
+    )
+    return packed if choice.packing else replace(plan, choice=choice)
+
+
+def _batches(plan: UpdatePlan) -> Iterator[Sequence[TokenRow]]:
+    for update in plan.updates:
+        for rows in update.microbatches:
+            yield [plan.tokens.row(row) for row in rows]
+
+
+def check_packed(plan: UpdatePlan, model: Any, pad: int, device: torch.device) -> None:
+    """Raises AgentCliError if packing changes the log-probabilities of rows."""
+    if plan.packing is not None:
+        rows = next(_batches(plan))
+        packing_choice.check_packed(PACKING, plan.packing, model, rows, pad, device)

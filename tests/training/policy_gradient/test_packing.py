@@ -15,11 +15,10 @@ from agentcli.training.loop.job import Job
 from agentcli.training.loop.lora import add_adapter
 from agentcli.training.loop.packing import LONGEST, Packing, pack_rows, row_tokens, shared_length, sort_key
 from agentcli.training.loop.packing_choice import LEAST_GAIN, obstacle_of, rounding_of
-from agentcli.training.policy_gradient.batches import Tokens, plan_updates
-from agentcli.training.policy_gradient.objective import TrainMetrics
-from agentcli.training.policy_gradient.packing import check_packed, packed_as_set
-from agentcli.training.policy_gradient.rows import Row
-from agentcli.training.policy_gradient.train import train_policy
+from agentcli.training.metrics import TrainMetrics
+from agentcli.training.policy_gradient.batches import Tokens, check_packed, packed_as_set, plan_updates
+from agentcli.training.policy_gradient.training import PolicyTraining
+from agentcli.training.steps import Row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusal import refused
@@ -267,7 +266,7 @@ def test_a_packed_training_is_a_plain_one(rollout, tmp_path, lora):
         )
         metrics = tmp_path / f"{packing}.jsonl"
         job = Job(str(rollout.model), tmp_path / packing, chosen, 0, metrics)
-        statistics = train_policy(job, shared, rollout.credit)
+        statistics = PolicyTraining(job).train(shared, rollout.credit)
         lines = list(read_records(metrics, TrainMetrics))
         weights = load_file(next((tmp_path / packing).glob("*.safetensors")))
         left[packing] = statistics, lines, weights
