@@ -32,9 +32,9 @@ from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.training_settings import TinySettings, TrainSettings
 from agentcli.records.types import Tree
-from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.distributed import Processes
-from agentcli.training.loop.tokens import StepTokeniser
+from agentcli.training.loop.forward import StepTokeniser
+from agentcli.training.loop.trainer import trainer_arguments
 from agentcli.training.policy_gradient.batches import (
     Tokens,
     UpdatePlan,

@@ -37,11 +37,12 @@ from agentcli.policies.load import load_tokenizer
 from agentcli.records.regular import refuse_irregular
 from agentcli.records.training_settings import TrainSettings
 from agentcli.records.types import Step
-from agentcli.training.critic.batches import critic_tensors, values_of
 from agentcli.training.critic.losses import (
+    critic_tensors,
     explained_variance,
     value_losses,
     value_sums,
+    values_of,
 )
 from agentcli.training.critic.pair import (
     ActorCritic,
@@ -50,14 +51,12 @@ from agentcli.training.critic.pair import (
     PairTraining,
     load_pair,
 )
-from agentcli.training.imitation.unknown import UnknownWords
-from agentcli.training.loop.forward import target_scores
+from agentcli.training.imitation.demonstrations import UnknownWords
+from agentcli.training.loop.forward import StepTokeniser, target_scores
 from agentcli.training.loop.microbatches import Microbatches
-from agentcli.training.loop.pictures import refuse_pictures
 from agentcli.training.loop.recorder import Recorder
 from agentcli.training.loop.snapshots import Facts, digest, naming_damage
 from agentcli.training.loop.tensor_files import write_tensors
-from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures, TrainerUpdate
 from agentcli.training.metrics import OfflinePpoMetrics, means_of
 from agentcli.training.objectives import RETURN, OfflinePpoOptions
@@ -71,7 +70,13 @@ from agentcli.training.policy_gradient.batches import (
 )
 from agentcli.training.policy_gradient.logprobs import RowScorer, tokenise_rows
 from agentcli.training.policy_gradient.losses import entropies_look, row_sums
-from agentcli.training.steps import CreditedStep, Row, TreeAndCredit, credited_trees
+from agentcli.training.steps import (
+    CreditedStep,
+    Row,
+    TreeAndCredit,
+    credited_trees,
+    refuse_pictures,
+)
 
 TRAINED = "trained"
 """The note with the text of the action to learn."""

@@ -18,8 +18,8 @@ from transformers import TrainingArguments
 from agentcli.errors import DataError
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.critic.batches import critic_tensors
 from agentcli.training.critic.losses import (
+    critic_tensors,
     explained_variance,
     value_losses,
     value_sums,
@@ -31,8 +31,8 @@ from agentcli.training.critic.pair import (
     PairTraining,
     load_pair,
 )
+from agentcli.training.loop.forward import StepTokeniser
 from agentcli.training.loop.snapshots import Facts, digest
-from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures, TrainerUpdate
 from agentcli.training.metrics import PolicyFigures, PpoMetrics, means_of
 from agentcli.training.objectives import RETURN, PpoOptions

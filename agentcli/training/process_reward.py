@@ -19,8 +19,8 @@ from agentcli.errors import DataError
 from agentcli.policies.chat import step_ids
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.faults import shown
-from agentcli.training.critic.batches import critic_tensors
 from agentcli.training.critic.losses import (
+    critic_tensors,
     explained_variance,
     value_losses,
     value_sums,
@@ -32,7 +32,6 @@ from agentcli.training.critic.model import (
 )
 from agentcli.training.loop.forward import pad_rows
 from agentcli.training.loop.microbatches import Microbatches
-from agentcli.training.loop.pictures import refuse_pictures
 from agentcli.training.loop.recorder import Recorder
 from agentcli.training.loop.snapshots import Facts, digest
 from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures, TrainerUpdate
@@ -46,7 +45,7 @@ from agentcli.training.policy_gradient.batches import (
     plan_updates,
 )
 from agentcli.training.policy_gradient.training import RowTraining
-from agentcli.training.steps import Row, credited_trees
+from agentcli.training.steps import Row, credited_trees, refuse_pictures
 
 
 class ProcessRewardTraining(RowTraining):

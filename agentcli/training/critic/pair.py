@@ -22,7 +22,7 @@ from agentcli.training.critic.model import (
 )
 from agentcli.training.loop.checkpoints import load_trainable, save_checkpoint
 from agentcli.training.loop.job import Job, adamw
-from agentcli.training.loop.optimizer_state import save_optimizer
+from agentcli.training.loop.optimizers import save_optimizer
 from agentcli.training.loop.snapshots import Trained
 from agentcli.training.loop.trainer import PlannedTrainer
 from agentcli.training.objectives import CriticOptions

@@ -48,6 +48,7 @@ from agentcli.training.imitation.demonstrations import (
     Sample,
     SampleCounts,
     SampledForm,
+    UnknownWords,
     first_pictures,
     messages_of,
     read_steps,
@@ -55,21 +56,22 @@ from agentcli.training.imitation.demonstrations import (
     refuse_long_sample,
     sample_of,
 )
-from agentcli.training.imitation.unknown import UnknownWords
-from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.checkpoints import load_trainable
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.forward import named_pictures, target_scores
 from agentcli.training.loop.job import Job, TrainingTemplate
 from agentcli.training.loop.microbatches import Microbatches
-from agentcli.training.loop.packing import Packing, row_batch
-from agentcli.training.loop.packing_choice import check_packed
-from agentcli.training.loop.pictures import PictureShelf, refuse_pictures
+from agentcli.training.loop.packing import Packing, check_packed, row_batch
 from agentcli.training.loop.recorder import Recorder
 from agentcli.training.loop.sharding import is_sharded, place
 from agentcli.training.loop.snapshots import Facts, Trained, digest
-from agentcli.training.loop.trainer import PlannedTrainer, TrainerUpdate
+from agentcli.training.loop.trainer import (
+    PlannedTrainer,
+    TrainerUpdate,
+    trainer_arguments,
+)
 from agentcli.training.metrics import SftMetrics
+from agentcli.training.steps import PictureShelf, refuse_pictures
 
 SCHEDULES = (
     "linear",

@@ -21,22 +21,19 @@ from agentcli.records.kernel import die_with_parent
 from agentcli.records.section import Section
 from agentcli.records.settings import TrackingSettings
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.loop.arguments import trainer_seed
 from agentcli.training.loop.checkpoints import save_checkpoint
 from agentcli.training.loop.distributed import (
     Processes,
     announced_processes,
     wait_for_all,
 )
-from agentcli.training.loop.optimizer_state import (
-    load_optimizer,
-    save_optimizer,
-    trained_parameters,
-)
 from agentcli.training.loop.optimizers import (
     check_optimizer,
     fill_gradients,
+    load_optimizer,
     make_optimizer,
+    save_optimizer,
+    trained_parameters,
 )
 from agentcli.training.loop.recorder import OnUpdate, Recorder
 from agentcli.training.loop.sharding import check_shared, whole_weights
@@ -53,7 +50,7 @@ from agentcli.training.loop.trackers import (
     check_trackers,
     open_trackers,
 )
-from agentcli.training.loop.trainer import PlannedTrainer
+from agentcli.training.loop.trainer import PlannedTrainer, trainer_seed
 from agentcli.training.metrics import MetricsLine
 from agentcli.training.objectives import not_read, options_of
 from agentcli.training.sharding_check import check_sharding

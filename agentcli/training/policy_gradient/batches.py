@@ -19,7 +19,6 @@ from agentcli.errors import UsageError
 from agentcli.policies.sight import Eyesight
 from agentcli.prompts.protocol import Message
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.loop import packing_choice
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.forward import TokenRow, named_pictures
 from agentcli.training.loop.microbatches import (
@@ -28,8 +27,15 @@ from agentcli.training.loop.microbatches import (
     limit_of,
     shuffled,
 )
-from agentcli.training.loop.packing import Packing, row_batch, sort_key
-from agentcli.training.loop.packing_choice import PackingChoice
+from agentcli.training.loop.packing import (
+    Packing,
+    PackingChoice,
+    choose_packing,
+    pair_cost_of,
+    row_batch,
+    sort_key,
+)
+from agentcli.training.loop.packing import check_packed as check_rows
 from agentcli.training.policy_gradient.losses import token_weights
 from agentcli.training.steps import Row
 
@@ -323,8 +329,8 @@ def packed_as_set(plan: UpdatePlan, settings: TrainSettings, model: Any) -> Upda
     """
     if not plan.updates:
         return plan
-    packed = plan.packed(Packing(packing_choice.pair_cost_of(model)))
-    choice = packing_choice.choose_packing(
+    packed = plan.packed(Packing(pair_cost_of(model)))
+    choice = choose_packing(
         PACKING, settings.packing, model, _batches(plan), _batches(packed)
     )
     return packed if choice.packing else replace(plan, choice=choice)
@@ -340,4 +346,4 @@ def check_packed(plan: UpdatePlan, model: Any, pad: int, device: torch.device) -
     """Raises AgentCliError if packing changes the log-probabilities of rows."""
     if plan.packing is not None:
         rows = next(_batches(plan))
-        packing_choice.check_packed(PACKING, plan.packing, model, rows, pad, device)
+        check_rows(PACKING, plan.packing, model, rows, pad, device)

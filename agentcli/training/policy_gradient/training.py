@@ -18,16 +18,24 @@ from agentcli.errors import DataError
 from agentcli.policies.load import load_tokenizer
 from agentcli.policies.sight import load_sight, picture_names
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.checkpoints import load_trainable
-from agentcli.training.loop.forward import head_dtype, logprobs_look, target_scores
+from agentcli.training.loop.forward import (
+    StepTokeniser,
+    head_dtype,
+    logprobs_look,
+    target_scores,
+)
 from agentcli.training.loop.job import TrainingTemplate
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
 from agentcli.training.loop.sharding import place
 from agentcli.training.loop.snapshots import Facts, digest
-from agentcli.training.loop.tokens import StepTokeniser
-from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures, TrainerUpdate
+from agentcli.training.loop.trainer import (
+    PlannedTrainer,
+    RunningFigures,
+    TrainerUpdate,
+    trainer_arguments,
+)
 from agentcli.training.metrics import (
     MetricsLine,
     PolicyFigures,

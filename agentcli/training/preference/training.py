@@ -39,19 +39,22 @@ from trl.trainer.dpo_trainer import DPOTrainer
 from agentcli.errors import DataError
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.checkpoints import load_frozen, load_trainable
 from agentcli.training.loop.distributed import Processes, sum_over_ranks
-from agentcli.training.loop.forward import scoring
+from agentcli.training.loop.forward import StepTokeniser, scoring
 from agentcli.training.loop.job import TrainingTemplate
 from agentcli.training.loop.microbatches import Microbatches, shuffled
-from agentcli.training.loop.pictures import refuse_pictures
 from agentcli.training.loop.recorder import Recorder
 from agentcli.training.loop.snapshots import Facts, digest
-from agentcli.training.loop.tokens import StepTokeniser
-from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures, TrainerUpdate
+from agentcli.training.loop.trainer import (
+    PlannedTrainer,
+    RunningFigures,
+    TrainerUpdate,
+    trainer_arguments,
+)
 from agentcli.training.metrics import DpoMetrics, means_of
 from agentcli.training.preference.pairs import Pair, PairCounts, read_pairs
+from agentcli.training.steps import refuse_pictures
 
 IGNORED = -100
 AVERAGED = (

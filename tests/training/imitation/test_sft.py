@@ -16,9 +16,9 @@ from agentcli.records.types import PARSED, Validity
 from agentcli.training.imitation.batches import IGNORED, SamplePart, collate, plan_imitation
 from agentcli.training.imitation.demonstrations import Sample, SampleCounts, read_steps, sample_of
 from agentcli.training.imitation.training import ImitationTrainer, ImitationTraining
-from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.job import Job
+from agentcli.training.loop.trainer import trainer_arguments
 from agentcli.training.metrics import SftMetrics
 from refusal import refused
 from safetensors.torch import load_file

@@ -11,8 +11,7 @@ import torch
 from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.training.loop import tensor_files
 from agentcli.training.loop.job import Job
-from agentcli.training.loop.random_state import random_state, restore_random_state
-from agentcli.training.loop.snapshots import FILE
+from agentcli.training.loop.snapshots import FILE, random_state, restore_random_state
 from agentcli.training.policy_gradient.training import PolicyTraining
 from refusal import refused
 from safetensors import safe_open

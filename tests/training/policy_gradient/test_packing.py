@@ -8,13 +8,22 @@ import torch
 from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, TinySettings, TrainSettings
-from agentcli.training.loop import packing_choice
+from agentcli.training.loop import packing
+from agentcli.training.loop.checkpoints import add_adapter
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.forward import forest_mask, pad_rows, predicted_logits, token_logprobs
 from agentcli.training.loop.job import Job
-from agentcli.training.loop.lora import add_adapter
-from agentcli.training.loop.packing import LONGEST, Packing, pack_rows, row_tokens, shared_length, sort_key
-from agentcli.training.loop.packing_choice import LEAST_GAIN, obstacle_of, rounding_of
+from agentcli.training.loop.packing import (
+    LEAST_GAIN,
+    LONGEST,
+    Packing,
+    obstacle_of,
+    pack_rows,
+    rounding_of,
+    row_tokens,
+    shared_length,
+    sort_key,
+)
 from agentcli.training.metrics import TrainMetrics
 from agentcli.training.policy_gradient.batches import Tokens, check_packed, packed_as_set, plan_updates
 from agentcli.training.policy_gradient.training import PolicyTraining
@@ -225,13 +234,11 @@ def test_layers_in_bfloat16_may_differ_by_their_rounding():
     assert rounding_of(model, cpu) == torch.finfo(torch.bfloat16).eps
     with pytest.MonkeyPatch.context() as patch:
         # As if it computed in float32.
-        patch.setattr(packing_choice, "rounding_of", lambda model, device: 0.0)
-        refused(lambda: packing_choice.check_packed("sft.packing", FREE, model, rows, 0, cpu), 1)
-    packing_choice.check_packed("sft.packing", FREE, model, rows, 0, cpu)
+        patch.setattr(packing, "rounding_of", lambda model, device: 0.0)
+        refused(lambda: packing.check_packed("sft.packing", FREE, model, rows, 0, cpu), 1)
+    packing.check_packed("sft.packing", FREE, model, rows, 0, cpu)
     forgetful = Forgetful(model)
-    refused(
-        lambda: packing_choice.check_packed("sft.packing", FREE, forgetful, rows, 0, cpu), 1, remedy="sft.packing=off"
-    )
+    refused(lambda: packing.check_packed("sft.packing", FREE, forgetful, rows, 0, cpu), 1, remedy="sft.packing=off")
 
 
 def test_the_coarsest_rounding_decides(models, monkeypatch):

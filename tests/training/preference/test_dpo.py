@@ -10,8 +10,8 @@ from agentcli.policies.load import load_model
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.records.types import Tree
+from agentcli.training.loop.forward import StepTokeniser
 from agentcli.training.loop.job import Job
-from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.metrics import DpoMetrics
 from agentcli.training.preference import training as dpo_batches
 from agentcli.training.preference.pairs import read_pairs
