@@ -53,23 +53,20 @@ from agentcli.training.critic.pair import (
 )
 from agentcli.training.imitation.demonstrations import UnknownWords
 from agentcli.training.loop.forward import StepTokeniser, target_scores
-from agentcli.training.loop.microbatches import Microbatches
-from agentcli.training.loop.recorder import Recorder
 from agentcli.training.loop.snapshots import Facts, digest, naming_damage
 from agentcli.training.loop.tensor_files import write_tensors
-from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures, TrainerUpdate
+from agentcli.training.loop.trainer import PlannedTrainer, TrainerUpdate
 from agentcli.training.metrics import OfflinePpoMetrics, means_of
 from agentcli.training.objectives import RETURN, OfflinePpoOptions
 from agentcli.training.policy_gradient.batches import (
     Part,
     UpdatePlan,
-    collate,
     members_of,
-    microbatches,
     plan_updates,
 )
 from agentcli.training.policy_gradient.logprobs import RowScorer, tokenise_rows
 from agentcli.training.policy_gradient.losses import entropies_look, row_sums
+from agentcli.training.policy_gradient.training import RowTrainer
 from agentcli.training.steps import (
     CreditedStep,
     Row,
@@ -356,10 +353,9 @@ class Appraisal:
         return True
 
 
-class OfflinePpoTrainer(PlannedTrainer):
-    """Runs a plan whose old values have been computed."""
+class OfflinePpoTrainer(RowTrainer):
+    """Learns from the old values of an appraisal."""
 
-    recorder: Recorder[OfflinePpoMetrics]
     remedy = "lower train.learning_rate or train.options.critic_learning_rate"
     finite = ("loss", "squared_log_ratio", "value_loss")
     shown = ("loss", "squared_log_ratio", "value_loss")
@@ -372,27 +368,19 @@ class OfflinePpoTrainer(PlannedTrainer):
         settings: TrainSettings,
         options: OfflinePpoOptions,
     ) -> None:
-        self._plan = appraisal.plan
+        super().__init__(pair, args, appraisal.plan, appraisal.scorer.pad, settings)
         self._appraisal = appraisal
-        self._pad = appraisal.scorer.pad
-        self._clip = settings.clip
         self._options = options
         self._fetched: int | None = None
         """Number of the update whose microbatches were fetched last."""
-        self._sums = RunningFigures(args.device)
-        super().__init__(model=pair, args=args, train_dataset=self.microbatches(0))
         self._clipped = ClippedApart(pair, settings.max_grad_norm)
         self.add_callback(self._clipped)
 
-    def microbatches(self, done: int) -> Microbatches[Part]:
-        """This rank's planned microbatches that are not done."""
-        return microbatches(self._plan, done, self._collate)
-
-    def _collate(self, part: Part) -> dict[str, Tensor]:
+    def collate(self, part: Part) -> dict[str, Tensor]:
         """The tensors of one microbatch."""
         members, _ = members_of(part)
         return {
-            **collate(self._plan, self._pad, part),
+            **super().collate(part),
             **critic_tensors(self._plan, part),
             "members_B": torch.tensor(members),
         }
@@ -434,7 +422,7 @@ class OfflinePpoTrainer(PlannedTrainer):
             logprobs_B=row_sums(logprobs_N, lengths_B),
             old_B=row_sums(old_N, lengths_B),
             advantages_B=advantages_B,
-            clip=self._clip,
+            clip=self._settings.clip,
             beta=self._options.beta,
         )
         values_B = appraising.values_B

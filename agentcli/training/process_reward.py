@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import torch
 from torch import Tensor
-from transformers import TrainingArguments
 
 from agentcli.errors import DataError
 from agentcli.policies.chat import step_ids
@@ -31,20 +30,16 @@ from agentcli.training.critic.model import (
     state_values,
 )
 from agentcli.training.loop.forward import pad_rows
-from agentcli.training.loop.microbatches import Microbatches
-from agentcli.training.loop.recorder import Recorder
 from agentcli.training.loop.snapshots import Facts, digest
-from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures, TrainerUpdate
+from agentcli.training.loop.trainer import PlannedTrainer, TrainerUpdate
 from agentcli.training.metrics import ProcessRewardMetrics
 from agentcli.training.objectives import RETURN
 from agentcli.training.policy_gradient.batches import (
     Part,
     Tokens,
-    UpdatePlan,
-    microbatches,
     plan_updates,
 )
-from agentcli.training.policy_gradient.training import RowTraining
+from agentcli.training.policy_gradient.training import RowTrainer, RowTraining
 from agentcli.training.steps import Row, credited_trees, refuse_pictures
 
 
@@ -78,7 +73,9 @@ class ProcessRewardTraining(RowTraining):
         """A trainer of the model on its device."""
         arguments = self.arguments()
         self.model.to(arguments.device)
-        return ProcessRewardTrainer(self.model, arguments, self.plan, self.pad)
+        return ProcessRewardTrainer(
+            self.model, arguments, self.plan, self.pad, self.settings
+        )
 
     def save(self) -> None:
         """Writes the model; it has no optimiser state to continue."""
@@ -144,26 +141,13 @@ def read_scored_rows(
     return rows, Tokens(texts, empty, [0] * (len(rows) + 1), torch.zeros(0))
 
 
-class ProcessRewardTrainer(PlannedTrainer):
-    """Runs a plan whose rows have a target."""
+class ProcessRewardTrainer(RowTrainer):
+    """Learns the targets of rows."""
 
-    recorder: Recorder[ProcessRewardMetrics]
     remedy = "lower train.learning_rate"
     shown = ("loss", "explained_variance")
 
-    def __init__(
-        self, model: Any, args: TrainingArguments, plan: UpdatePlan, pad: int
-    ) -> None:
-        self._plan = plan
-        self._pad = pad
-        self._sums = RunningFigures(args.device)
-        super().__init__(model=model, args=args, train_dataset=self.microbatches(0))
-
-    def microbatches(self, done: int) -> Microbatches[Part]:
-        """This rank's planned microbatches that are not done."""
-        return microbatches(self._plan, done, self._collate)
-
-    def _collate(self, part: Part) -> dict[str, Tensor]:
+    def collate(self, part: Part) -> dict[str, Tensor]:
         """The tensors of one microbatch."""
         update, rows = part
         members = rows or [next(iter(update.weights))]

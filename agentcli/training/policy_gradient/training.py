@@ -217,13 +217,40 @@ def plan_statistics(
     }
 
 
-class PolicyTrainer(PlannedTrainer):
-    """Runs a plan.
+class RowTrainer(PlannedTrainer):
+    """Runs an `UpdatePlan`.
 
-    The plan's weights include all normalisation, so nothing here divides by a count.
+    The plan's weights include all normalisation, so no loss divides by a count.
     """
 
     recorder: Recorder[Any]
+
+    def __init__(
+        self,
+        model: Any,
+        args: TrainingArguments,
+        plan: UpdatePlan,
+        pad: int,
+        settings: TrainSettings,
+    ) -> None:
+        self._plan = plan
+        self._pad = pad
+        self._settings = settings
+        self._sums = RunningFigures(args.device)
+        super().__init__(model=model, args=args, train_dataset=self.microbatches(0))
+
+    def microbatches(self, done: int) -> Microbatches[Part]:
+        """This rank's planned microbatches that are not done."""
+        return microbatches(self._plan, done, self.collate)
+
+    def collate(self, part: Part) -> dict[str, Tensor]:
+        """The tensors of one microbatch."""
+        return collate(self._plan, self._pad, part)
+
+
+class PolicyTrainer(RowTrainer):
+    """Learns from advantages."""
+
     remedy = (
         "lower train.learning_rate, or set train.recompute_logprobs=true if the "
         "sampler's are wrong"
@@ -239,20 +266,8 @@ class PolicyTrainer(PlannedTrainer):
         pad: int,
         settings: TrainSettings,
     ) -> None:
-        self._plan = plan
-        self._pad = pad
-        super().__init__(model=model, args=args, train_dataset=self.microbatches(0))
-        self._settings = settings
-        self._sums = RunningFigures(args.device)
+        super().__init__(model, args, plan, pad, settings)
         self._maxima = RunningFigures(args.device, maximum=True)
-
-    def microbatches(self, done: int) -> Microbatches[Part]:
-        """This rank's planned microbatches that are not done."""
-        return microbatches(self._plan, done, self.collate)
-
-    def collate(self, part: Part) -> dict[str, Tensor]:
-        """The tensors of one microbatch."""
-        return collate(self._plan, self._pad, part)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any

@@ -259,7 +259,7 @@ def test_a_packed_training_is_a_plain_one(rollout, tmp_path, lora):
             step.prompt = tree.steps[step.parent or 0].prompt
     shared = write(tmp_path / "trees.jsonl", trees)
     left = {}
-    for packing in ("on", "off"):
+    for setting in ("on", "off"):
         chosen = TrainSettings(
             aggregate="step",
             learning_rate=1e-3,
@@ -268,20 +268,20 @@ def test_a_packed_training_is_a_plain_one(rollout, tmp_path, lora):
             rows_per_update=9,
             rows_per_microbatch=4,
             epochs=2,
-            packing=packing,
+            packing=setting,
             lora=LoraSettings(rank=lora, alpha=8),
         )
-        metrics = tmp_path / f"{packing}.jsonl"
-        job = Job(str(rollout.model), tmp_path / packing, chosen, 0, metrics)
+        metrics = tmp_path / f"{setting}.jsonl"
+        job = Job(str(rollout.model), tmp_path / setting, chosen, 0, metrics)
         statistics = PolicyTraining(job).train(shared, rollout.credit)
         lines = list(read_records(metrics, TrainMetrics))
-        weights = load_file(next((tmp_path / packing).glob("*.safetensors")))
-        left[packing] = statistics, lines, weights
+        weights = load_file(next((tmp_path / setting).glob("*.safetensors")))
+        left[setting] = statistics, lines, weights
     for one, other in zip(left["on"][1], left["off"][1], strict=True):
         for name in ("loss", "grad_norm", "kl", "entropy", "ratio_max", "gap_max", "rows", "tokens", "tokens_read"):
             assert getattr(one, name) == pytest.approx(getattr(other, name), abs=1e-5, rel=1e-4), name
         assert one.tokens_saved > 0 == other.tokens_saved
     for name, value in left["on"][2].items():
         torch.testing.assert_close(value, left["off"][2][name], atol=5e-5, rtol=0)
-    assert [left[packing][0]["packed"] for packing in ("on", "off")] == [True, False]
+    assert [left[setting][0]["packed"] for setting in ("on", "off")] == [True, False]
     assert left["on"][0]["tokens_saved"] == sum(line.tokens_saved for line in left["on"][1])
