@@ -32,13 +32,17 @@ from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.training_settings import TinySettings, TrainSettings
 from agentcli.records.types import Tree
-from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.distributed import Processes
-from agentcli.training.loop.tokens import StepTokeniser
-from agentcli.training.policy_gradient.batches import Tokens, UpdatePlan, plan_updates
-from agentcli.training.policy_gradient.packing import packed_as_set
-from agentcli.training.policy_gradient.rows import Row
-from agentcli.training.policy_gradient.trainer import PolicyTrainer
+from agentcli.training.loop.forward import StepTokeniser
+from agentcli.training.loop.trainer import trainer_arguments
+from agentcli.training.policy_gradient.batches import (
+    Tokens,
+    UpdatePlan,
+    packed_as_set,
+    plan_updates,
+)
+from agentcli.training.policy_gradient.training import PolicyTrainer
+from agentcli.training.steps import Row
 
 WORDS = [f"word{first}{second}" for first in "abcdefghij" for second in "abcdefghij"]
 WIDE = TinySettings(hidden=256, layers=5, heads=4, kv_heads=2, intermediate=768)

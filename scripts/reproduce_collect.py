@@ -27,7 +27,7 @@ from agentcli.records.files import read_json, read_records, sha256_file
 from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.trees import leaves
 from agentcli.records.types import Episode, Outcome, StageRecord, Tree
-from agentcli.training.policy_gradient.objective import TrainMetrics
+from agentcli.training.metrics import TrainMetrics
 
 OF_PLACE = ("seed", "policy.model", "train.reference")
 """Settings that say which seed and which folder, not how; `run.start` and `run.seed`

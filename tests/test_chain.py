@@ -18,8 +18,7 @@ from agentcli.cli.app import build
 from agentcli.records.files import read_json, read_records, sha256_file, write_json
 from agentcli.records.trees import leaves, paths, validate_tree
 from agentcli.records.types import Credit, Episode, Manifest, Outcome, Record, Tree, Validity
-from agentcli.training.imitation.metrics import SftMetrics
-from agentcli.training.policy_gradient.objective import TrainMetrics
+from agentcli.training.metrics import SftMetrics, TrainMetrics
 from typer.testing import CliRunner
 
 pytestmark = pytest.mark.slow

@@ -22,11 +22,11 @@ OVERRIDDEN = {
 }
 """Methods of their trainers that ours replace."""
 TRAINERS = (
-    "imitation.trainer:ImitationTrainer",
-    "preference.trainer:PreferenceTrainer",
-    "ppo.trainer:PpoTrainer",
-    "offline_ppo.trainer:OfflinePpoTrainer",
-    "process_reward.trainer:ProcessRewardTrainer",
+    "imitation.training:ImitationTrainer",
+    "preference.training:PreferenceTrainer",
+    "ppo:PpoTrainer",
+    "offline_ppo:OfflinePpoTrainer",
+    "process_reward:ProcessRewardTrainer",
 )
 OF_TUPLES = {"_replace", "_asdict", "_fields", "_make"}
 

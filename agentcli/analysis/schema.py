@@ -34,7 +34,7 @@ from agentcli.records.types import (
     Tree,
 )
 from agentcli.registry import nearest
-from agentcli.training.imitation.metrics import SftMetrics
+from agentcli.training.metrics import SftMetrics
 from agentcli.training.objectives import OBJECTIVES, make_objective, objective_names
 
 

@@ -25,8 +25,7 @@ from agentcli.reports.standing import Standing
 from agentcli.stages.plan import StagePlan
 from agentcli.stages.session import Session, rewriting
 from agentcli.stages.trees import checked_trees, count_trees, note_lost_trees
-from agentcli.training.critic.options import CriticOptions
-from agentcli.training.objectives import make_objective, options_of
+from agentcli.training.objectives import CriticOptions, make_objective, options_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,7 +118,7 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
     limit = settings.sft.microbatch_limit
     used = fitting_settings(session, f"sft.{limit}", plan.need, session.progress.note)
     from agentcli.stages.threads import use_threads
-    from agentcli.training.imitation.train import run_sft
+    from agentcli.training.imitation.training import ImitationTraining
     from agentcli.training.loop.job import Job
 
     use_threads(settings.threads)
@@ -137,7 +137,8 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
         tracking_dir=run.tracking,
         run_name=settings.tracking.name or run.path.resolve().name,
     )
-    statistics = run_sft(job, plan.trees, plan.entities, plan.dialect_of)
+    training = ImitationTraining(job, plan.entities, plan.dialect_of)
+    statistics = training.train(plan.trees)
     if used != settings:
         statistics[limit] = getattr(used.sft, limit)
     # Later stages inherit the new model.

@@ -43,10 +43,14 @@ from agentcli.stages.progress import updates_bar
 from agentcli.stages.rollout import results_of_run
 from agentcli.stages.session import Session
 from agentcli.stages.trees import checked_trees, count_trees
-from agentcli.training.critic.options import CriticOptions
-from agentcli.training.objectives import Objective, make_objective, options_of
-from agentcli.training.policy_gradient.rows import check_sampled
+from agentcli.training.objectives import (
+    CriticOptions,
+    Objective,
+    make_objective,
+    options_of,
+)
 from agentcli.training.sharding_check import check_sharding
+from agentcli.training.steps import check_sampled
 
 if TYPE_CHECKING:
     from agentcli.training.loop.trackers import Sampled

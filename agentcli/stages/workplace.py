@@ -111,8 +111,7 @@ async def _open_appraisers(plan: GrowerPlan) -> "AsyncIterator[list[Appraiser]]"
         yield []
         return
     from agentcli.policies.load import existing
-    from agentcli.training.critic.appraiser import Appraiser
-    from agentcli.training.critic.step_readers import read_scores, read_values
+    from agentcli.training.critic.appraiser import Appraiser, read_scores, read_values
 
     use_threads(plan.settings.threads)
     async with AsyncExitStack() as closing:

@@ -1,32 +1,40 @@
-"""The registry of all objectives of `train`; each is imported only when used.
+"""The objectives of `train`: what each one reads, its options, and where it trains.
 
-An objective is a class that declares what it reads and how it trains; its folder
-contains the rest. Nothing heavy is imported before `train` is called. An installed
-package adds such a class under the entry-point group `agentcli.objectives`.
+These classes only declare, so nothing heavy is imported before `train` is called. Then
+the class named by `training` does the work: a template whose hooks each objective fills
+(`loop/job.py`). An installed package adds an objective under the entry-point group
+`agentcli.objectives`.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from agentcli.errors import UsageError
 from agentcli.records.options import read_options
-from agentcli.records.section import Section
+from agentcli.records.section import Count, NotNegative, Positive, Section
 from agentcli.records.training_settings import TrainSettings
 from agentcli.registry import Registry
+from agentcli.training.metrics import (
+    DpoMetrics,
+    MetricsLine,
+    OfflinePpoMetrics,
+    PpoMetrics,
+    ProcessRewardMetrics,
+    TrainMetrics,
+)
 
 if TYPE_CHECKING:
     from agentcli.training.loop.job import Job
-    from agentcli.training.loop.metrics import MetricsLine
 
 OBJECTIVES = {
-    "policy-gradient": "agentcli.training.policy_gradient.objective:PolicyGradient",
-    "dpo": "agentcli.training.preference.objective:DirectPreference",
-    "offline-ppo": "agentcli.training.offline_ppo.objective:OfflinePpo",
-    "process-reward": "agentcli.training.process_reward.objective:ProcessReward",
-    "ppo": "agentcli.training.ppo.objective:ProximalPolicy",
+    "policy-gradient": "agentcli.training.objectives:PolicyGradient",
+    "dpo": "agentcli.training.objectives:DirectPreference",
+    "offline-ppo": "agentcli.training.objectives:OfflinePpo",
+    "process-reward": "agentcli.training.objectives:ProcessReward",
+    "ppo": "agentcli.training.objectives:ProximalPolicy",
 }
 
 REGISTRY = Registry(
@@ -53,10 +61,8 @@ class Objective:
     """
     metrics: ClassVar[type[MetricsLine]]
     """The class of its metrics.jsonl lines."""
-    trainer: ClassVar[str]
-    """Its training function as module:function. The function gets the job, the trees
-    and (if it reads credit) the credit, and returns the statistics for the manifest.
-    """
+    training: ClassVar[str]
+    """Its subclass of `TrainingTemplate` (loop/job.py) as module:class."""
     reads_credit: ClassVar[bool] = True
     """Whether it learns from credit, which then weights the steps."""
     credit_maker: ClassVar[str] = "agentcli assign-credit RUN"
@@ -102,14 +108,166 @@ class Objective:
                 f"train.objective {self.name}: reads credit; write some with: "
                 f"{self.credit_maker}"
             )
-        module, _, function = self.trainer.partition(":")
-        train = getattr(import_module(module), function)
-        statistics: dict[str, Any] = train(job, *inputs)
+        module, _, name = self.training.partition(":")
+        training = getattr(import_module(module), name)
+        statistics: dict[str, Any] = training(job).train(*inputs)
         return statistics
 
     def anchored(self, settings: TrainSettings) -> bool:
         """Whether the initial model is the reference in all iterations of a loop."""
         return False
+
+
+Head = Literal["linear", "mlp"]
+"""linear: one weight per feature. mlp: with a hidden layer of the model's width
+(Rare-tool).
+"""
+
+
+class CriticOptions(Section, kw_only=True):
+    """How the critic is created and trained."""
+
+    critic: str | None = None
+    """Directory of a critic to continue training, or of a model to make one from. None:
+    the critic next to the starting checkpoint, or if there is none, a new critic made
+    from the model that training starts from.
+    """
+    head: Head = "linear"
+    """The value head of a new critic: linear or mlp. It outputs 0 at first."""
+    critic_learning_rate: Positive | None = None
+    """The critic's learning rate. None: train.learning_rate."""
+
+
+RETURN = "return"
+"""The part of a credit that a critic is trained on."""
+
+
+class PpoOptions(CriticOptions, kw_only=True):
+    """Options of the critic, and of how advantages are scaled."""
+
+    value_clip: Positive | None = None
+    """Clip range of V(s) around its value before training, in the critic's loss. None:
+    no clipping.
+    """
+    whiten: bool = True
+    """Normalise the advantages over all rows of the training to mean 0 and standard
+    deviation 1.
+    """
+
+
+class PolicyGradient(Objective):
+    """Learns from credit: one number per step."""
+
+    name = "policy-gradient"
+    metrics: ClassVar[type[MetricsLine]] = TrainMetrics
+    training = "agentcli.training.policy_gradient.training:PolicyTraining"
+    packs = True
+    shards = True
+    sees = True
+
+    def anchored(self, settings: TrainSettings) -> bool:
+        """Whether there is a KL penalty; it is relative to the loop's initial model."""
+        return settings.beta > 0
+
+
+class ProximalPolicy(PolicyGradient):
+    """Learns from the credit ppo; its part `return` is the critic's target."""
+
+    name = "ppo"
+    options = PpoOptions
+    metrics = PpoMetrics
+    training = "agentcli.training.ppo:PpoTraining"
+    # The critic reads whole prompts, one per row, and is a second model.
+    packs = False
+    shards = False
+    credit_maker = "agentcli assign-credit --method ppo"
+
+
+class OfflinePpoOptions(CriticOptions, kw_only=True):
+    """The penalty of Rare-tool, and the critic; train.clip clips the surrogate."""
+
+    head: Head = "mlp"
+    """The value head of a new critic: linear or mlp. It outputs 0 at first."""
+    beta: NotNegative = 0.1
+    """Weight of the squared log-ratio (Rare-tool eq. 1), used instead of train.beta."""
+    old: Literal["epoch", "start"] = "epoch"
+    """The models of pi_old and V_old. epoch: those at the start of the epoch. start:
+    those at the start of training, where a new critic outputs 0 everywhere.
+    """
+    stop_at: Positive = 0.2
+    """If an update's mean squared log-ratio exceeds this, its epoch ends after it."""
+
+
+class OfflinePpo(Objective):
+    """Learns from `return`, a part of the credit, minus the critic's value."""
+
+    name = "offline-ppo"
+    options = OfflinePpoOptions
+    metrics = OfflinePpoMetrics
+    training = "agentcli.training.offline_ppo:OfflinePpoTraining"
+    credit_maker = "agentcli assign-credit --method rare-tool"
+    reads_tokens = False
+    unread = (
+        *("update", "beta", "reference", "aggregate", "recompute_logprobs"),
+        *OF_SURROGATE,
+    )
+
+
+class DpoOptions(Section, kw_only=True):
+    """The choice of pairs, and how far the policy may move."""
+
+    beta: Positive = 0.1
+    """DPO's beta (inverse temperature), used instead of train.beta."""
+    pairs_per_task: Count = 8
+    """Most (success, failure) pairs taken from one tree."""
+    max_length: Count = 32768
+    """Longest trajectory of a pair in tokens, over prompts and responses of all its
+    steps; longer pairs are left out and counted.
+    """
+
+
+class DirectPreference(Objective):
+    """Learns only from outcomes; the initial model is the reference."""
+
+    name = "dpo"
+    options = DpoOptions
+    metrics = DpoMetrics
+    training = "agentcli.training.preference.training:PreferenceTraining"
+    reads_credit = False
+    takes_ratios = False
+    unread = (
+        *("credit", "update", "clip", "beta", "aggregate", "recompute_logprobs"),
+        *("rows_per_microbatch", "tokens_per_microbatch", "packing", "order"),
+        *OF_SURROGATE,
+    )
+
+
+class ProcessRewardOptions(Section, kw_only=True):
+    """Options for the target and the head."""
+
+    target: str = "reward"
+    """The part of the credit that is learned. reward (of grpo and others) is the
+    success rate below the step, a Monte Carlo estimate of its value.
+    """
+    head: Head = "linear"
+    """The head of a new model: linear or mlp. It outputs 0 at first."""
+
+
+class ProcessReward(Objective):
+    """Learns one part of the credit, read at the end of a step's response."""
+
+    name = "process-reward"
+    options = ProcessRewardOptions
+    metrics = ProcessRewardMetrics
+    training = "agentcli.training.process_reward:ProcessRewardTraining"
+    takes_ratios = False
+    reads_tokens = False
+    trains_policy = False
+    unread = (
+        *("update", "beta", "clip", "reference", "aggregate"),
+        *("recompute_logprobs", "carry_optimizer"),
+        *OF_SURROGATE,
+    )
 
 
 def objective_names() -> list[str]:

@@ -12,8 +12,7 @@ from agentcli.errors import DataError
 from agentcli.evaluation.episodes import episodes
 from agentcli.records.files import RecordWriter, write_json
 from agentcli.records.types import SCHEMA_VERSION, Manifest
-from agentcli.training.imitation.metrics import SftMetrics
-from agentcli.training.policy_gradient.objective import TrainMetrics
+from agentcli.training.metrics import SftMetrics, TrainMetrics
 from refusal import refused
 from sample_records import credit, episode, metrics, panel, stage_record, tree
 

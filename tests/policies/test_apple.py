@@ -8,8 +8,8 @@ from agentcli.records.training_settings import LoraSettings, SftSettings, TrainS
 from agentcli.stages.memory import device_of
 from agentcli.stages.plan import with_changes
 from agentcli.stages.sampling import check_policy
-from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.distributed import Processes
+from agentcli.training.loop.trainer import trainer_arguments
 from agentcli.training.sharding_check import check_sharding
 from refusal import refused
 from transformers import TrainingArguments

@@ -15,7 +15,7 @@ from agentcli.records.types import Ledger, Manifest, Outcome, Step, StopReason, 
 from agentcli.stages.layers import list_presets, resolve
 from agentcli.stages.train import method_of, with_aggregate
 from agentcli.training.policy_gradient.losses import token_weights
-from agentcli.training.policy_gradient.rows import Row, read_rows
+from agentcli.training.steps import Row, read_rows
 from bad_input_runs import START, folder
 from command_line import agentcli
 from refusal import refused

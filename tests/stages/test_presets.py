@@ -24,8 +24,7 @@ from agentcli.records.files import read_json, read_records
 from agentcli.records.trees import leaves, validate_tree
 from agentcli.records.types import Manifest, Outcome, Tree
 from agentcli.stages.layers import find_preset, list_presets, resolve
-from agentcli.training.policy_gradient.objective import TrainMetrics
-from agentcli.training.preference.objective import DpoMetrics
+from agentcli.training.metrics import DpoMetrics, TrainMetrics
 from typer.testing import CliRunner
 
 SMALL = """

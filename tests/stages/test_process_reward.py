@@ -12,8 +12,8 @@ from agentcli.records.files import read_json, read_records, write_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import PolicySettings
 from agentcli.records.types import Credit, Tree
-from agentcli.training.critic.step_readers import ANSWERS, QUESTION, read_scores
-from agentcli.training.process_reward.objective import ProcessRewardMetrics
+from agentcli.training.critic.appraiser import ANSWERS, QUESTION, read_scores
+from agentcli.training.metrics import ProcessRewardMetrics
 from command_line import agentcli
 from refusal import refused
 from safetensors.torch import load_file

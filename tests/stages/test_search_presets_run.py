@@ -8,7 +8,7 @@ from agentcli.credit.similarity import representatives
 from agentcli.credit.switches import StateSwitches
 from agentcli.records.files import read_json, read_records
 from agentcli.records.types import Tree
-from agentcli.training.policy_gradient.objective import TrainMetrics
+from agentcli.training.metrics import TrainMetrics
 from command_line import agentcli
 from tiny_encoder import write_encoder
 

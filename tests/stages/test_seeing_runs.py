@@ -10,7 +10,7 @@ from agentcli.policies.load import sees
 from agentcli.records.files import read_json, read_records
 from agentcli.records.trees import read_trees
 from agentcli.records.types import Manifest, Tree
-from agentcli.training.policy_gradient.objective import TrainMetrics
+from agentcli.training.metrics import TrainMetrics
 from command_line import Answer, agentcli, chained
 from refusal import refused
 

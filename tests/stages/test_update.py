@@ -25,7 +25,7 @@ from agentcli.stages.sampling import GrowerPlan
 from agentcli.stages.update import _environment, training_processes
 from agentcli.stages.workplace import Workshop
 from agentcli.training.critic.appraiser import Appraiser
-from agentcli.training.policy_gradient import train as policy_gradient
+from agentcli.training.policy_gradient.training import PolicyTraining
 from bad_input_runs import ROLLOUT, START, folder
 from command_line import agentcli
 from grown_runs import toy
@@ -149,17 +149,17 @@ def test_nothing_that_was_trained_is_alive_when_the_sampler_loads(
     """With the collector off, cycles stay until somebody frees them."""
     trained: list[weakref.ref[torch.Tensor]] = []
     alive: list[int] = []
-    save, load = policy_gradient.save, TransformersPolicy.load
+    save, load = PolicyTraining.save, TransformersPolicy.load
 
-    def saving(job: Any, tokenizer: Any, state: Any, processes: Any) -> None:
-        trained.extend(weakref.ref(parameter) for parameter in state.model.parameters())
-        save(job, tokenizer, state, processes)
+    def saving(training: PolicyTraining) -> None:
+        trained.extend(weakref.ref(parameter) for parameter in training.model.parameters())
+        save(training)
 
     async def loading(policy: TransformersPolicy, checkpoint: str) -> None:
         alive.append(sum(parameter() is not None for parameter in trained))
         await load(policy, checkpoint)
 
-    monkeypatch.setattr(policy_gradient, "save", saving)
+    monkeypatch.setattr(PolicyTraining, "save", saving)
     monkeypatch.setattr(TransformersPolicy, "load", loading)
     gc.disable()
     try:

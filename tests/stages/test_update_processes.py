@@ -13,7 +13,7 @@ import pytest
 import torch
 from agentcli.records.files import read_records
 from agentcli.training.loop.snapshots import FILE
-from agentcli.training.policy_gradient.objective import TrainMetrics
+from agentcli.training.metrics import TrainMetrics
 from command_line import agentcli
 from compared_loops import made
 from kill_and_resume import digest

@@ -19,10 +19,9 @@ from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.records.types import Tree
 from agentcli.training.loop.distributed import Processes, announced_processes
 from agentcli.training.loop.job import Job
-from agentcli.training.policy_gradient.objective import TrainMetrics
-from agentcli.training.policy_gradient.train import train_policy
-from agentcli.training.preference.objective import DpoMetrics
-from agentcli.training.preference.train import train_dpo
+from agentcli.training.metrics import DpoMetrics, TrainMetrics
+from agentcli.training.policy_gradient.training import PolicyTraining
+from agentcli.training.preference.training import PreferenceTraining
 from parity_trl import train_trl
 
 SEED = 3
@@ -80,7 +79,7 @@ def ours(folder, settings, kind, name):
         metrics := out.with_suffix(".jsonl"),
         reference=reference,
     )
-    train_policy(job, trees_of(folder, kind), folder / "credit.jsonl")
+    PolicyTraining(job).train(trees_of(folder, kind), folder / "credit.jsonl")
     return [
         {"loss": line.loss, "grad_norm": line.grad_norm, "kl": line.kl, "clip": line.clip_fraction}
         for line in read_records(metrics, TrainMetrics)
@@ -120,7 +119,7 @@ def preferences(folder, processes):
         metrics,
         reference=str(folder / "reference"),
     )
-    train_dpo(job, folder / "pairs.jsonl")
+    PreferenceTraining(job).train(folder / "pairs.jsonl")
     return [msgspec.structs.asdict(line) for line in read_records(metrics, DpoMetrics)]
 
 

@@ -4,9 +4,9 @@ import re
 
 import pytest
 from agentcli.records.training_settings import SftSettings, TinySettings, TrainSettings
-from agentcli.training.imitation.train import run_sft
+from agentcli.training.imitation.training import ImitationTraining
 from agentcli.training.loop.job import Job
-from agentcli.training.policy_gradient.train import train_policy
+from agentcli.training.policy_gradient.training import PolicyTraining
 from tiny_rollout import words
 
 
@@ -46,7 +46,7 @@ SFT = {
 
 
 def train(rollout, folder, trees=None, model=None, seed=0, stop=None, optimizer_in=None, **given):
-    """train_policy into `folder`, with a snapshot; gives the statistics."""
+    """A policy gradient into `folder`, with a snapshot; gives the statistics."""
     job = Job(
         str(model or rollout.model),
         folder / "checkpoint",
@@ -58,11 +58,11 @@ def train(rollout, folder, trees=None, model=None, seed=0, stop=None, optimizer_
         progress=stop_after(stop),
         snapshot=folder / "snapshot",
     )
-    return train_policy(job, trees or rollout.trees, rollout.credit)
+    return PolicyTraining(job).train(trees or rollout.trees, rollout.credit)
 
 
 def sft(rollout, folder, trees=None, seed=0, stop=None, **given):
-    """run_sft into `folder`, with a snapshot; gives the statistics."""
+    """An imitation into `folder`, with a snapshot; gives the statistics."""
     settings = SftSettings(**{**SFT, **given})
     job = Job(
         settings.model,
@@ -74,7 +74,7 @@ def sft(rollout, folder, trees=None, seed=0, stop=None, **given):
         progress=stop_after(stop),
         snapshot=folder / "snapshot",
     )
-    return run_sft(job, [trees or rollout.trees], [], words)
+    return ImitationTraining(job, [], words).train([trees or rollout.trees])
 
 
 def stopped(call, rollout, folder, update, **given):

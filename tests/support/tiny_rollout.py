@@ -23,7 +23,7 @@ class Words:
 
 
 def words(numbered):
-    """The dialect of these trees, as `run_sft` asks for it."""
+    """The dialect of these trees, as imitation asks for it."""
     return Words()
 
 

@@ -12,8 +12,8 @@ from agentcli.records.training_settings import TrainSettings
 from agentcli.stages.session import Invocation
 from agentcli.stages.train import checked_objective, plan
 from agentcli.training import objectives
-from agentcli.training.objectives import Objective, make_objective, objective_names, options_of
-from agentcli.training.policy_gradient.objective import PolicyGradient, TrainMetrics
+from agentcli.training.metrics import TrainMetrics
+from agentcli.training.objectives import Objective, PolicyGradient, make_objective, objective_names, options_of
 from refusal import refused
 from staged import train
 

@@ -9,7 +9,7 @@ from agentcli.records.files import read_records
 from agentcli.records.pictures import picture_file
 from agentcli.records.training_settings import LoraSettings
 from agentcli.records.types import Tree
-from agentcli.training.policy_gradient.objective import TrainMetrics
+from agentcli.training.metrics import TrainMetrics
 from refusal import refused
 from seeing import picture, seeing_rollout
 from stopping import left, sft, stopped, train

@@ -35,10 +35,14 @@ from agentcli.policies.load import (
 from agentcli.records.files import read_json, write_json
 from agentcli.records.training_settings import LoraSettings
 from agentcli.records.types import SCHEMA_VERSION, Record
-from agentcli.training.critic.options import Head
-from agentcli.training.loop.checkpoints import replacing, write_model
-from agentcli.training.loop.lora import add_adapter, continue_adapter
+from agentcli.training.loop.checkpoints import (
+    add_adapter,
+    continue_adapter,
+    replacing,
+    write_model,
+)
 from agentcli.training.loop.quantised import check_bits, load_quantised, own_gpu
+from agentcli.training.objectives import Head
 
 HEAD = "head.safetensors"
 SCORE = "score"

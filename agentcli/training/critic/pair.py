@@ -6,7 +6,6 @@ each is clipped by its own norm.
 Shape suffixes: B rows, T padded length, K columns whose logits are kept.
 """
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,12 +20,13 @@ from agentcli.training.critic.model import (
     save_critic,
     state_values,
 )
-from agentcli.training.critic.options import CriticOptions
 from agentcli.training.loop.checkpoints import load_trainable, save_checkpoint
-from agentcli.training.loop.distributed import Processes, wait_for_all
-from agentcli.training.loop.job import Job
-from agentcli.training.loop.optimizer_state import save_optimizer
+from agentcli.training.loop.job import Job, adamw
+from agentcli.training.loop.optimizers import save_optimizer
 from agentcli.training.loop.snapshots import Trained
+from agentcli.training.loop.trainer import PlannedTrainer
+from agentcli.training.objectives import CriticOptions
+from agentcli.training.policy_gradient.training import RowTraining
 
 CRITIC = "critic"
 
@@ -128,26 +128,33 @@ def load_pair(job: Job[TrainSettings], options: CriticOptions) -> ActorCritic:
     return ActorCritic(actor, critic)
 
 
-def rate_of(settings: TrainSettings, options: CriticOptions) -> Callable[[str], float]:
-    """A function that gives the learning rate of a parameter by its name."""
-    critic_rate = options.critic_learning_rate or settings.learning_rate
+class PairTraining(RowTraining):
+    """A training of rows for a policy and its critic, each clipped by its own norm."""
 
-    def rate(name: str) -> float:
-        is_critic = name.startswith(f"{CRITIC}.")
-        return critic_rate if is_critic else settings.learning_rate
+    model: ActorCritic
+    clips = False
 
-    return rate
+    def networks(self) -> tuple[Any, ...]:
+        """The policy and the critic."""
+        return self.model.actor, self.model.critic
 
+    def optimised(self, trainer: PlannedTrainer) -> Trained:
+        """One optimiser, with the critic's own learning rate."""
+        policy_rate = self.settings.learning_rate
+        critic_rate = self.options.critic_learning_rate or policy_rate
 
-def save_pair(
-    job: Job[TrainSettings], tokenizer: Any, trained: Trained, processes: Processes
-) -> None:
-    """Saves checkpoint, critic and optimiser state; then waits for all ranks."""
-    if processes.main:
-        pair: Any = trained.model
-        save_checkpoint(pair.actor, tokenizer, job.out)
+        def rate(name: str) -> float:
+            return critic_rate if name.startswith(f"{CRITIC}.") else policy_rate
+
+        return adamw(self.job, trainer, self.model, rate)
+
+    def save(self) -> None:
+        """Writes checkpoint, critic and optimiser state."""
+        job, pair = self.job, self.model
+        if not self.processes.main:
+            return
+        save_checkpoint(pair.actor, self.tokenizer, job.out)
         if job.critic_out is not None:
-            save_critic(pair.critic, tokenizer, job.critic_out)
+            save_critic(pair.critic, self.tokenizer, job.critic_out)
         if job.optimizer_out is not None:
-            save_optimizer(trained.optimizer, pair, job.optimizer_out)
-    wait_for_all(processes)
+            save_optimizer(self.trained.optimizer, pair, job.optimizer_out)

@@ -16,8 +16,7 @@ from agentcli.training.imitation.demonstrations import Sample
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.forward import pad_rows
 from agentcli.training.loop.microbatches import Limit, limit_of, shuffled
-from agentcli.training.loop.packing import sort_key
-from agentcli.training.loop.packing_choice import PackingChoice, choose_packing
+from agentcli.training.loop.packing import PackingChoice, choose_packing, sort_key
 
 IGNORED = -100
 """The label of positions without a loss."""

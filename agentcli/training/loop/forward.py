@@ -18,14 +18,20 @@ vocabulary, X anything.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from agentcli.environments.protocol import Picture
+from agentcli.errors import DataError
+from agentcli.policies.chat import prompt_ids
 from agentcli.policies.sampling import SMALLEST_TEMPERATURE
+from agentcli.policies.sight import Eyesight
+from agentcli.prompts.protocol import Message
 from agentcli.records.training_settings import TrainSettings
+from agentcli.training.steps import refuse_pictures
 
 PICTURES = "pictures/"
 """The prefix of a batch's picture inputs, which are not indexed by row."""
@@ -353,3 +359,42 @@ def response_logprobs(
     with precision(device, bf16):
         logprobs_N, seen = target_scores(model, batch, first_N, looks, head_dtype)
     return [each_N.cpu() for each_N in (logprobs_N, *seen)]
+
+
+class StepTokeniser:
+    """Gives the token ids of steps to train on. Each prompt is tokenised once."""
+
+    def __init__(
+        self, tokenizer: Any, model: Any, name: str, sight: Eyesight | None = None
+    ) -> None:
+        """Messages call the model `name`.
+
+        `sight` reads the prompts, for a vision model.
+        """
+        self.sight = sight
+        self._prompt_ids = cache(partial(prompt_ids, tokenizer))
+        self._vocabulary: int = model.get_input_embeddings().num_embeddings
+        self._name = name
+
+    def __call__(
+        self,
+        prompt: str,
+        response: list[int],
+        place: str,
+        pictures: tuple[Picture, ...] = (),
+    ) -> tuple[list[int], list[int]]:
+        """Token ids of prompt and response.
+
+        Raises DataError for an unknown token, and for pictures that the model cannot
+        read.
+        """
+        if min(response) < 0 or max(response) >= self._vocabulary:
+            raise DataError(
+                f"{place}.token_ids: {max(response)} is not a token of {self._name} "
+                f"({self._vocabulary} tokens); these trees were sampled from another "
+                "model"
+            )
+        if self.sight is None:
+            refuse_pictures(pictures, place, self._name)
+            return self._prompt_ids(prompt), response
+        return self.sight.prompt_ids(Message((prompt, *pictures))), response

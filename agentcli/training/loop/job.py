@@ -1,56 +1,61 @@
 """One training from its settings to its files, whatever is trained.
 
-Imitation and every objective of `train` provide data, plan and trainer. The functions
-`start`, `adamw`, `run` and `save` do the rest.
+`TrainingTemplate` fixes what is done and in which order. Imitation and every objective
+of `train` fill its hooks with their data, plan and trainer.
 """
 
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 import torch
 from transformers import set_seed
 
+from agentcli.policies.sight import Eyesight, beside_weights
 from agentcli.records.kernel import die_with_parent
 from agentcli.records.section import Section
 from agentcli.records.settings import TrackingSettings
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.loop.arguments import trainer_seed
 from agentcli.training.loop.checkpoints import save_checkpoint
 from agentcli.training.loop.distributed import (
     Processes,
     announced_processes,
     wait_for_all,
 )
-from agentcli.training.loop.metrics import MetricsLine
-from agentcli.training.loop.optimizer_state import (
-    load_optimizer,
-    save_optimizer,
-    trained_parameters,
-)
 from agentcli.training.loop.optimizers import (
     check_optimizer,
     fill_gradients,
+    load_optimizer,
     make_optimizer,
+    save_optimizer,
+    trained_parameters,
 )
 from agentcli.training.loop.recorder import OnUpdate, Recorder
 from agentcli.training.loop.sharding import check_shared, whole_weights
-from agentcli.training.loop.snapshots import Facts, Snapshots, Trained
+from agentcli.training.loop.snapshots import (
+    Facts,
+    Snapshots,
+    Trained,
+    model_fact,
+    settings_fact,
+)
 from agentcli.training.loop.trackers import (
     Sampled,
     Tracked,
     check_trackers,
     open_trackers,
 )
-from agentcli.training.loop.trainer import PlannedTrainer
+from agentcli.training.loop.trainer import PlannedTrainer, trainer_seed
+from agentcli.training.metrics import MetricsLine
+from agentcli.training.objectives import not_read, options_of
 from agentcli.training.sharding_check import check_sharding
 
 AnySettings = TypeVar("AnySettings", bound=Section)
-Line = TypeVar("Line", bound=MetricsLine)
 
 
 @dataclass(frozen=True)
@@ -120,18 +125,149 @@ def start(job: Job[Any]) -> Processes:
 
 
 @contextmanager
-def keeping_cache(model: Any) -> Iterator[None]:
-    """Restores the model's use_cache after the block.
+def keeping_cache(models: Iterable[Any]) -> Iterator[None]:
+    """Restores use_cache of the models after the block.
 
     Trainer turns it off, but the checkpoint will be used for generation.
     """
     # A vision model has this setting in the configuration of its text model.
-    use_cache = getattr(model.config, "use_cache", None)
+    before = [(one.config, getattr(one.config, "use_cache", None)) for one in models]
     yield
-    if use_cache is None:
-        vars(model.config).pop("use_cache", None)
-    else:
-        model.config.use_cache = use_cache
+    for config, use_cache in before:
+        if use_cache is None:
+            vars(config).pop("use_cache", None)
+        else:
+            config.use_cache = use_cache
+
+
+class TrainingTemplate(ABC, Generic[AnySettings]):
+    """A training as a template: `train` fixes the order, the hooks say what is learned.
+
+    The order is part of the result. Loading a model draws the random numbers of a new
+    adapter or head, and the updates draw those of dropout.
+    """
+
+    metrics: ClassVar[type[MetricsLine]]
+    """The class of its metrics.jsonl lines."""
+    carries: ClassVar[bool] = True
+    """Whether it may continue the moments of an earlier training."""
+    tokenizer: Any
+    model: Any
+    sight: Eyesight | None = None
+    """Reads the pictures of a vision model."""
+    identity: Facts
+    """Numbers and hashes of the training; a snapshot is resumed only if they match."""
+    trained: Trained
+
+    def __init__(self, job: Job[AnySettings]) -> None:
+        self.job = job
+        self.settings = job.settings
+        self.options: Any = None
+        """The typed train.options."""
+        self.unread: set[str] = set()
+        """Settings that cannot affect the result."""
+        if isinstance(job.settings, TrainSettings):
+            self.options = options_of(job.settings)
+            self.unread = not_read(job.settings)
+
+    @abstractmethod
+    def rows(self, *inputs: Any) -> int:
+        """Reads the data, loads the model and plans. Returns the number of updates."""
+
+    @abstractmethod
+    def facts(self) -> Facts:
+        """Hashes of the data, besides those of settings and starting model."""
+
+    @abstractmethod
+    def trainer(self) -> PlannedTrainer:
+        """Moves the model to its device and makes the trainer of the plan."""
+
+    @abstractmethod
+    def statistics(self, lines: list[Any]) -> dict[str, Any]:
+        """The statistics for the manifest, from the lines of all updates."""
+
+    def networks(self) -> tuple[Any, ...]:
+        """The models that are trained."""
+        return (self.model,)
+
+    def optimised(self, trainer: PlannedTrainer) -> Trained:
+        """Gives the trainer its optimiser and schedule."""
+        job: Job[Any] = self.job
+        return adamw(job, trainer, self.model)
+
+    def save(self) -> None:
+        """Writes the checkpoint, and the optimiser state if the job names a file."""
+        job = self.job
+        weights = whole_weights(self.model)
+        if self.processes.main:
+            beside = beside_weights(self.tokenizer, self.sight)
+            save_checkpoint(self.model, beside, job.out, weights)
+        if job.optimizer_out is not None:
+            optimizer = self.trained.optimizer
+            save_optimizer(
+                optimizer, self.model, job.optimizer_out, self.processes.main
+            )
+
+    def train(self, *inputs: Any) -> dict[str, Any]:
+        """Trains on the inputs and writes the checkpoint last.
+
+        Returns the statistics for the manifest, when all processes have finished.
+        Raises DataError for files that do not belong together or contain nothing to
+        train on, UsageError for settings that cannot take effect, MissingError for a
+        missing tracker, AgentCliError if a loss is not finite.
+        """
+        self.processes = start(self.job)
+        updates = self.rows(*inputs)
+        self.identity = {
+            "updates": updates,
+            "settings": settings_fact(self.settings, self.unread),
+            **self.facts(),
+            "starting model": model_fact(self.model),
+        }
+        with keeping_cache(self.networks()):
+            trainer = self.trainer()
+            self.trained = self.optimised(trainer)
+            if self.carries:
+                self.identity["updates before"] = self.trained.updates_before
+            lines = self._run(trainer, updates)
+        self.save()
+        wait_for_all(self.processes)
+        return self.statistics(lines)
+
+    def _run(self, trainer: PlannedTrainer, updates: int) -> list[Any]:
+        """Runs the updates not done yet. Returns the metrics lines of all updates."""
+        job: Job[Any] = self.job
+        trained, processes = self.trained, self.processes
+        snapshots = Snapshots(
+            job.snapshot,
+            job.settings.save_every_updates,
+            self.identity,
+            trained,
+            processes,
+        )
+        trainer.add_callback(snapshots)
+        fill_gradients(trained.optimizer)
+        recorder = Recorder(
+            metrics=job.metrics,
+            kind=self.metrics,
+            total=updates,
+            snapshots=snapshots,
+            main=processes.main,
+            progress=job.progress,
+        )
+        trainer.recorder = recorder
+        if job.ready is not None and processes.main:
+            job.ready()
+        recorder.begin()
+        tracked = _tracked(job) if processes.main else None
+        before = trained.updates_before
+        with (
+            recorder.writing(),
+            open_trackers(tracked, before, recorder.done) as recorder.track,
+        ):
+            if recorder.done < updates:
+                trainer.train()
+        return recorder.lines
 
 
 def adamw(
@@ -174,47 +310,6 @@ def adamw(
     return Trained(model, optimizer, scheduler, trainer.args.device, before)
 
 
-def run(
-    job: Job[Any],
-    trainer: PlannedTrainer,
-    trained: Trained,
-    kind: type[Line],
-    facts: Facts,
-    updates: int,
-    processes: Processes,
-) -> list[Line]:
-    """Runs the updates that are not done yet. Returns the metrics lines of all updates.
-
-    `facts` must equal those of the snapshot from which it resumes.
-    """
-    snapshots = Snapshots(
-        job.snapshot, job.settings.save_every_updates, facts, trained, processes
-    )
-    trainer.add_callback(snapshots)
-    fill_gradients(trained.optimizer)
-    recorder = Recorder(
-        metrics=job.metrics,
-        kind=kind,
-        total=updates,
-        snapshots=snapshots,
-        main=processes.main,
-        progress=job.progress,
-    )
-    trainer.recorder = recorder
-    if job.ready is not None and processes.main:
-        job.ready()
-    recorder.begin()
-    tracked = _tracked(job) if processes.main else None
-    before = trained.updates_before
-    with (
-        recorder.writing(),
-        open_trackers(tracked, before, recorder.done) as recorder.track,
-    ):
-        if recorder.done < updates:
-            trainer.train()
-    return recorder.lines
-
-
 def _tracked(job: Job[Any]) -> Tracked | None:
     """Names, folder and samples for the trackers; None if there are no trackers."""
     if job.tracking is None or not job.tracking.to:
@@ -227,17 +322,3 @@ def _tracked(job: Job[Any]) -> Tracked | None:
         settings=msgspec.to_builtins(job.settings),
         sampled=job.sampled or Sampled(),
     )
-
-
-def save(job: Job[Any], tokenizer: Any, trained: Trained, processes: Processes) -> None:
-    """Writes the checkpoint, and the optimiser state if the job names a file for it.
-
-    Returns when all processes have finished.
-    """
-    model = trained.model
-    weights = whole_weights(model)
-    if processes.main:
-        save_checkpoint(model, tokenizer, job.out, weights)
-    if job.optimizer_out is not None:
-        save_optimizer(trained.optimizer, model, job.optimizer_out, processes.main)
-    wait_for_all(processes)

@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 
 from agentcli.errors import DataError
 from agentcli.records.files import RecordWriter, read_records, writing
-from agentcli.training.loop.metrics import MetricsLine
 from agentcli.training.loop.snapshots import AGAIN, SnapshotHeader, Snapshots
+from agentcli.training.metrics import MetricsLine
 
 OnUpdate = Callable[[int, int, dict[str, float]], None]
 """Called with (updates done, updates in all, figures to show): once before the first

@@ -13,6 +13,8 @@ lines so far stay in metrics.jsonl.
 
 import hashlib
 import json
+import math
+import random
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -29,12 +32,11 @@ from transformers import TrainerCallback
 from agentcli.errors import DataError
 from agentcli.records.regular import is_there, refuse_irregular
 from agentcli.training.loop.distributed import Processes, gather_from_ranks
-from agentcli.training.loop.optimizer_state import (
+from agentcli.training.loop.optimizers import (
     optimizer_tensors,
     put_optimizer_tensors,
     trained_parameters,
 )
-from agentcli.training.loop.random_state import random_state, restore_random_state
 from agentcli.training.loop.sharding import placed_like, whole_tensors
 from agentcli.training.loop.tensor_files import write_tensors
 
@@ -237,3 +239,44 @@ def naming_damage(path: Path) -> Iterator[None]:
         raise DataError(
             f"{path}: the snapshot is damaged ({reason}); {AGAIN}"
         ) from error
+
+
+def random_state(device: torch.device) -> dict[str, Tensor]:
+    """States of Python's, numpy's and torch's global generators, as 1-D tensors.
+
+    On a GPU, also the state of that device. All tensors are on the CPU.
+    """
+    _, words, gauss = random.getstate()
+    _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    second_gauss = math.nan if gauss is None else gauss
+    states = {
+        "python": torch.tensor(words, dtype=torch.int64),
+        "python_gauss": torch.tensor([second_gauss], dtype=torch.float64),
+        "numpy": torch.tensor([*keys, position, has_gauss], dtype=torch.int64),
+        "numpy_gauss": torch.tensor([cached], dtype=torch.float64),
+        "torch": torch.get_rng_state(),
+    }
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    if device.type == "mps":
+        states["mps"] = torch.mps.get_rng_state()
+    return states
+
+
+def restore_random_state(states: dict[str, Tensor], device: torch.device) -> None:
+    """Restores the states. Raises KeyError if one is missing."""
+    second_gauss = states["python_gauss"].item()
+    gauss = None if math.isnan(second_gauss) else second_gauss
+    random.setstate((3, tuple(states["python"].tolist()), gauss))
+
+    *keys, position, has_gauss = states["numpy"].tolist()
+    words = np.array(keys, dtype=np.uint32)
+    cached = states["numpy_gauss"].item()
+    np.random.set_state(("MT19937", words, position, has_gauss, cached))
+
+    # torch reads a slice from the start of its storage, so a row must be cloned.
+    torch.set_rng_state(states["torch"].clone())
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states["cuda"].clone(), device)
+    if device.type == "mps":
+        torch.mps.set_rng_state(states["mps"].clone())

@@ -8,8 +8,9 @@ signal.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,11 +27,19 @@ from agentcli.training.loop.microbatches import (
     limit_of,
     shuffled,
 )
-from agentcli.training.loop.packing import Packing, row_batch, sort_key
-from agentcli.training.loop.packing_choice import PackingChoice
+from agentcli.training.loop.packing import (
+    Packing,
+    PackingChoice,
+    choose_packing,
+    pair_cost_of,
+    row_batch,
+    sort_key,
+)
+from agentcli.training.loop.packing import check_packed as check_rows
 from agentcli.training.policy_gradient.losses import token_weights
-from agentcli.training.policy_gradient.rows import Row
+from agentcli.training.steps import Row
 
+PACKING = "train.packing"
 UNPACKED = PackingChoice(None, "the objective runs every row by itself")
 
 
@@ -311,3 +320,30 @@ def collate(plan: UpdatePlan, pad: int, part: Part) -> dict[str, Tensor]:
         if flat is not None:
             batch[f"{name}_N"] = tokens.gather(flat, members)
     return batch
+
+
+def packed_as_set(plan: UpdatePlan, settings: TrainSettings, model: Any) -> UpdatePlan:
+    """The plan, packed if train.packing asks for it.
+
+    Raises UsageError for `on` with a model that cannot be packed.
+    """
+    if not plan.updates:
+        return plan
+    packed = plan.packed(Packing(pair_cost_of(model)))
+    choice = choose_packing(
+        PACKING, settings.packing, model, _batches(plan), _batches(packed)
+    )
+    return packed if choice.packing else replace(plan, choice=choice)
+
+
+def _batches(plan: UpdatePlan) -> Iterator[Sequence[TokenRow]]:
+    for update in plan.updates:
+        for rows in update.microbatches:
+            yield [plan.tokens.row(row) for row in rows]
+
+
+def check_packed(plan: UpdatePlan, model: Any, pad: int, device: torch.device) -> None:
+    """Raises AgentCliError if packing changes the log-probabilities of rows."""
+    if plan.packing is not None:
+        rows = next(_batches(plan))
+        check_rows(PACKING, plan.packing, model, rows, pad, device)

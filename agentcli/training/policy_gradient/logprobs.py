@@ -15,13 +15,16 @@ from agentcli.prompts.protocol import Message
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.checkpoints import is_base, load_frozen
 from agentcli.training.loop.distributed import sum_over_ranks
-from agentcli.training.loop.forward import head_dtype, response_logprobs, scoring
+from agentcli.training.loop.forward import (
+    StepTokeniser,
+    head_dtype,
+    response_logprobs,
+    scoring,
+)
 from agentcli.training.loop.sharding import place
-from agentcli.training.loop.tokens import StepTokeniser
-from agentcli.training.policy_gradient.batches import Tokens, UpdatePlan
+from agentcli.training.policy_gradient.batches import Tokens, UpdatePlan, check_packed
 from agentcli.training.policy_gradient.losses import logprob_gap
-from agentcli.training.policy_gradient.packing import check_packed
-from agentcli.training.policy_gradient.rows import Row
+from agentcli.training.steps import Row
 
 
 def tokenise_rows(rows: Sequence[Row], tokenise: StepTokeniser) -> Tokens:

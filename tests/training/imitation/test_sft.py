@@ -15,12 +15,11 @@ from agentcli.records.training_settings import LoraSettings, SftSettings, TinySe
 from agentcli.records.types import PARSED, Validity
 from agentcli.training.imitation.batches import IGNORED, SamplePart, collate, plan_imitation
 from agentcli.training.imitation.demonstrations import Sample, SampleCounts, read_steps, sample_of
-from agentcli.training.imitation.metrics import SftMetrics
-from agentcli.training.imitation.train import run_sft
-from agentcli.training.imitation.trainer import ImitationTrainer
-from agentcli.training.loop.arguments import trainer_arguments
+from agentcli.training.imitation.training import ImitationTrainer, ImitationTraining
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.job import Job
+from agentcli.training.loop.trainer import trainer_arguments
+from agentcli.training.metrics import SftMetrics
 from refusal import refused
 from safetensors.torch import load_file
 from tiny_rollout import words, write
@@ -37,7 +36,7 @@ def sft(rollout, tmp_path):
         settings = SftSettings(**{"model": "tiny", "tiny": TINY, "updates": 4, "learning_rate": 3e-3, **given})
         metrics = tmp_path / f"{name}.jsonl"
         job = Job(settings.model, tmp_path / name, settings, seed, metrics, "sft", progress=progress)
-        statistics = run_sft(job, [trees], list(entities), words)
+        statistics = ImitationTraining(job, list(entities), words).train([trees])
         return statistics, list(read_records(metrics, SftMetrics))
 
     return call

@@ -12,10 +12,9 @@ from agentcli.training.imitation.demonstrations import Sample
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.forward import target_scores
 from agentcli.training.loop.microbatches import Limit
-from agentcli.training.policy_gradient.batches import Tokens, collate, microbatches, plan_updates
+from agentcli.training.policy_gradient.batches import Tokens, collate, microbatches, packed_as_set, plan_updates
 from agentcli.training.policy_gradient.losses import token_losses
-from agentcli.training.policy_gradient.packing import packed_as_set
-from agentcli.training.policy_gradient.rows import Row
+from agentcli.training.steps import Row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_rollout import WORDS

@@ -11,9 +11,8 @@ import torch
 from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.training.loop import tensor_files
 from agentcli.training.loop.job import Job
-from agentcli.training.loop.random_state import random_state, restore_random_state
-from agentcli.training.loop.snapshots import FILE
-from agentcli.training.policy_gradient.train import train_policy
+from agentcli.training.loop.snapshots import FILE, random_state, restore_random_state
+from agentcli.training.policy_gradient.training import PolicyTraining
 from refusal import refused
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -218,5 +217,5 @@ def test_random_states_come_back():
 def test_without_a_snapshot_folder_nothing_is_kept(rollout, tmp_path):
     settings = TrainSettings(aggregate="step", save_every_updates=1, rows_per_update=8)
     job = Job(str(rollout.model), tmp_path / "out", settings, 0, tmp_path / "m.jsonl")
-    train_policy(job, rollout.trees, rollout.credit)
+    PolicyTraining(job).train(rollout.trees, rollout.credit)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.jsonl", "out"]

@@ -11,10 +11,9 @@ from agentcli.records.files import read_records
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import LoraSettings, SftSettings, TrainSettings
 from agentcli.stages.train import checked_objective
-from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.loop.checkpoints import load_trainable
 from agentcli.training.loop.sharding import check_shared
-from agentcli.training.policy_gradient.objective import TrainMetrics
+from agentcli.training.metrics import SftMetrics, TrainMetrics
 from agentcli.training.sharding_check import check_sharding
 from command_line import agentcli
 from refusal import refused

@@ -12,12 +12,11 @@ import pytest
 from agentcli.records.files import read_records
 from agentcli.records.settings import TrackingSettings
 from agentcli.records.training_settings import SftSettings, TrainSettings
-from agentcli.training.imitation.metrics import SftMetrics
-from agentcli.training.imitation.train import run_sft
+from agentcli.training.imitation.training import ImitationTraining
 from agentcli.training.loop.job import Job
 from agentcli.training.loop.trackers import Sampled, Tracked, check_trackers, open_trackers
-from agentcli.training.policy_gradient.objective import TrainMetrics
-from agentcli.training.policy_gradient.train import train_policy
+from agentcli.training.metrics import SftMetrics, TrainMetrics
+from agentcli.training.policy_gradient.training import PolicyTraining
 from refusal import refused
 from stopping import SFT, TRAIN, Stopped, stop_after
 from tiny_rollout import words
@@ -56,7 +55,7 @@ def call(rollout, folder, to, stop=None, model=None, optimizer_in=None, tracking
         tracking_dir=tracking_dir,
         sampled=sampled,
     )
-    return train_policy(job, rollout.trees, rollout.credit)
+    return PolicyTraining(job).train(rollout.trees, rollout.credit)
 
 
 def events(folder):
@@ -137,7 +136,7 @@ def test_sft_is_tracked_too(rollout, tmp_path):
     metrics = tmp_path / "metrics.jsonl"
     tracking = TrackingSettings(to=["tensorboard"])
     job = Job("tiny", tmp_path / "out", SftSettings(**SFT), 0, metrics, "sft", tracking=tracking)
-    run_sft(job, [rollout.trees], [], words)
+    ImitationTraining(job, [], words).train([rollout.trees])
     found = events(tmp_path / "tracking")
     assert found["sft/loss"] == pytest.approx(fields(metrics, SftMetrics, "loss"), rel=1e-6)
 
@@ -191,7 +190,7 @@ TRACKIO = """
 import json, sys
 from pathlib import Path
 from agentcli.records.settings import TrackingSettings
-from agentcli.training.imitation.metrics import SftMetrics
+from agentcli.training.metrics import SftMetrics
 from agentcli.training.loop.trackers import Sampled, Tracked, open_trackers
 sampled = Sampled({"rollout/success": 0.5}, [("task", "kind", "success", "<b>1</b> go")])
 told = Tracked(TrackingSettings(to=["trackio"], project="test"), "one", Path(sys.argv[1]), "sft", {"learning_rate": 0.1}, sampled)
@@ -240,7 +239,10 @@ def test_wandb_without_a_key_is_refused_before_anything_is_read_or_written(rollo
     tracking, absent = TrackingSettings(to=["tensorboard", "wandb"]), tmp_path / "absent.jsonl"
     without = SimpleNamespace(**{**vars(rollout), "trees": absent})
     job = Job("tiny", tmp_path / "run", SftSettings(**SFT), 0, tmp_path / "metrics.jsonl", tracking=tracking)
-    for attempt in (lambda: call(without, tmp_path / "run", tracking.to), lambda: run_sft(job, [absent], [], words)):
+    for attempt in (
+        lambda: call(without, tmp_path / "run", tracking.to),
+        lambda: ImitationTraining(job, [], words).train([absent]),
+    ):
         refused(attempt, 4, ("tracking.to", "wandb"), remedy=("wandb login", "export WANDB_MODE=offline"))
     assert list(tmp_path.iterdir()) == []
 
@@ -306,6 +308,6 @@ def test_no_tracker_is_imported_or_opened_unless_asked_for(rollout, tmp_path):
     done = subprocess.run([sys.executable, "-c", names + code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     job = Job("tiny", tmp_path / "out", SftSettings(**SFT), 0, tmp_path / "metrics.jsonl")
-    run_sft(job, [rollout.trees], [], words)
+    ImitationTraining(job, [], words).train([rollout.trees])
     assert sys.modules["wandb"].run is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "out"]

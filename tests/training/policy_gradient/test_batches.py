@@ -8,7 +8,7 @@ import torch
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.policy_gradient.batches import Tokens, collate, microbatches, plan_updates
-from agentcli.training.policy_gradient.rows import Row
+from agentcli.training.steps import Row
 
 
 def rows_of(count, zeros=()):

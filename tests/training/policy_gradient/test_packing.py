@@ -8,18 +8,26 @@ import torch
 from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, TinySettings, TrainSettings
-from agentcli.training.loop import packing_choice
+from agentcli.training.loop import packing
+from agentcli.training.loop.checkpoints import add_adapter
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.forward import forest_mask, pad_rows, predicted_logits, token_logprobs
 from agentcli.training.loop.job import Job
-from agentcli.training.loop.lora import add_adapter
-from agentcli.training.loop.packing import LONGEST, Packing, pack_rows, row_tokens, shared_length, sort_key
-from agentcli.training.loop.packing_choice import LEAST_GAIN, obstacle_of, rounding_of
-from agentcli.training.policy_gradient.batches import Tokens, plan_updates
-from agentcli.training.policy_gradient.objective import TrainMetrics
-from agentcli.training.policy_gradient.packing import check_packed, packed_as_set
-from agentcli.training.policy_gradient.rows import Row
-from agentcli.training.policy_gradient.train import train_policy
+from agentcli.training.loop.packing import (
+    LEAST_GAIN,
+    LONGEST,
+    Packing,
+    obstacle_of,
+    pack_rows,
+    rounding_of,
+    row_tokens,
+    shared_length,
+    sort_key,
+)
+from agentcli.training.metrics import TrainMetrics
+from agentcli.training.policy_gradient.batches import Tokens, check_packed, packed_as_set, plan_updates
+from agentcli.training.policy_gradient.training import PolicyTraining
+from agentcli.training.steps import Row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusal import refused
@@ -226,13 +234,11 @@ def test_layers_in_bfloat16_may_differ_by_their_rounding():
     assert rounding_of(model, cpu) == torch.finfo(torch.bfloat16).eps
     with pytest.MonkeyPatch.context() as patch:
         # As if it computed in float32.
-        patch.setattr(packing_choice, "rounding_of", lambda model, device: 0.0)
-        refused(lambda: packing_choice.check_packed("sft.packing", FREE, model, rows, 0, cpu), 1)
-    packing_choice.check_packed("sft.packing", FREE, model, rows, 0, cpu)
+        patch.setattr(packing, "rounding_of", lambda model, device: 0.0)
+        refused(lambda: packing.check_packed("sft.packing", FREE, model, rows, 0, cpu), 1)
+    packing.check_packed("sft.packing", FREE, model, rows, 0, cpu)
     forgetful = Forgetful(model)
-    refused(
-        lambda: packing_choice.check_packed("sft.packing", FREE, forgetful, rows, 0, cpu), 1, remedy="sft.packing=off"
-    )
+    refused(lambda: packing.check_packed("sft.packing", FREE, forgetful, rows, 0, cpu), 1, remedy="sft.packing=off")
 
 
 def test_the_coarsest_rounding_decides(models, monkeypatch):
@@ -253,7 +259,7 @@ def test_a_packed_training_is_a_plain_one(rollout, tmp_path, lora):
             step.prompt = tree.steps[step.parent or 0].prompt
     shared = write(tmp_path / "trees.jsonl", trees)
     left = {}
-    for packing in ("on", "off"):
+    for setting in ("on", "off"):
         chosen = TrainSettings(
             aggregate="step",
             learning_rate=1e-3,
@@ -262,20 +268,20 @@ def test_a_packed_training_is_a_plain_one(rollout, tmp_path, lora):
             rows_per_update=9,
             rows_per_microbatch=4,
             epochs=2,
-            packing=packing,
+            packing=setting,
             lora=LoraSettings(rank=lora, alpha=8),
         )
-        metrics = tmp_path / f"{packing}.jsonl"
-        job = Job(str(rollout.model), tmp_path / packing, chosen, 0, metrics)
-        statistics = train_policy(job, shared, rollout.credit)
+        metrics = tmp_path / f"{setting}.jsonl"
+        job = Job(str(rollout.model), tmp_path / setting, chosen, 0, metrics)
+        statistics = PolicyTraining(job).train(shared, rollout.credit)
         lines = list(read_records(metrics, TrainMetrics))
-        weights = load_file(next((tmp_path / packing).glob("*.safetensors")))
-        left[packing] = statistics, lines, weights
+        weights = load_file(next((tmp_path / setting).glob("*.safetensors")))
+        left[setting] = statistics, lines, weights
     for one, other in zip(left["on"][1], left["off"][1], strict=True):
         for name in ("loss", "grad_norm", "kl", "entropy", "ratio_max", "gap_max", "rows", "tokens", "tokens_read"):
             assert getattr(one, name) == pytest.approx(getattr(other, name), abs=1e-5, rel=1e-4), name
         assert one.tokens_saved > 0 == other.tokens_saved
     for name, value in left["on"][2].items():
         torch.testing.assert_close(value, left["off"][2][name], atol=5e-5, rtol=0)
-    assert [left[packing][0]["packed"] for packing in ("on", "off")] == [True, False]
+    assert [left[setting][0]["packed"] for setting in ("on", "off")] == [True, False]
     assert left["on"][0]["tokens_saved"] == sum(line.tokens_saved for line in left["on"][1])

@@ -11,9 +11,9 @@ from agentcli.policies.chat import prompt_ids
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.training.loop.job import Job
-from agentcli.training.loop.optimizer_state import load_optimizer, save_optimizer
-from agentcli.training.policy_gradient.objective import TrainMetrics
-from agentcli.training.policy_gradient.train import train_policy
+from agentcli.training.loop.optimizers import load_optimizer, save_optimizer
+from agentcli.training.metrics import TrainMetrics
+from agentcli.training.policy_gradient.training import PolicyTraining
 from refusal import refused
 from safetensors.torch import load_file, save_file
 from tiny_rollout import credit_of, logprobs_alone, write
@@ -32,7 +32,8 @@ def train(rollout, tmp_path):
         }
         settings = TrainSettings(**{**FAST, **given})
         metrics = tmp_path / f"{name}.jsonl"
-        statistics = train_policy(Job(str(model), tmp_path / name, settings, seed, metrics, **files), trees, credit)
+        job = Job(str(model), tmp_path / name, settings, seed, metrics, **files)
+        statistics = PolicyTraining(job).train(trees, credit)
         lines = list(read_records(metrics, TrainMetrics))
         weights = tmp_path / name / "model.safetensors"
         return statistics, load_file(weights) if weights.exists() else None, lines

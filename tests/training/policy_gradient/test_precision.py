@@ -10,9 +10,9 @@ from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.training.loop.checkpoints import is_base, load_trainable
 from agentcli.training.loop.forward import pad_rows, predicted_logits
 from agentcli.training.loop.job import Job
+from agentcli.training.metrics import TrainMetrics
 from agentcli.training.policy_gradient import logprobs
-from agentcli.training.policy_gradient.objective import TrainMetrics
-from agentcli.training.policy_gradient.train import train_policy
+from agentcli.training.policy_gradient.training import PolicyTraining
 from refusal import refused
 from safetensors.torch import load_file
 
@@ -29,7 +29,7 @@ def train(rollout, tmp_path):
         metrics = tmp_path / f"{name}.jsonl"
         settings = TrainSettings(**{**FAST, **given})
         job = Job(str(model), tmp_path / name, settings, 0, metrics, reference=reference and str(reference))
-        statistics = train_policy(job, rollout.trees, rollout.credit)
+        statistics = PolicyTraining(job).train(rollout.trees, rollout.credit)
         lines = list(read_records(metrics, TrainMetrics))
         for line in lines:
             line.seconds = 0.0

@@ -20,10 +20,10 @@ from agentcli.records.settings import PolicySettings
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.forward import token_logprobs
 from agentcli.training.loop.job import Job
+from agentcli.training.metrics import TrainMetrics
 from agentcli.training.policy_gradient.losses import token_entropies, token_losses
-from agentcli.training.policy_gradient.objective import TrainMetrics
-from agentcli.training.policy_gradient.rows import read_rows
-from agentcli.training.policy_gradient.train import train_policy
+from agentcli.training.policy_gradient.training import PolicyTraining
+from agentcli.training.steps import read_rows
 from safetensors.torch import load_file
 from tiny_rollout import SHAPES, at_temperatures, credit_of, logprobs_alone, write
 from transformers import AutoModelForCausalLM
@@ -130,7 +130,7 @@ def train(rollout, tmp_path):
             optimizer_out=state,
         )
         credit = write(tmp_path / f"{name}-credit.jsonl", [credit_of(tree, advantages(tree)) for tree in trees])
-        statistics = train_policy(job, write(tmp_path / f"{name}-trees.jsonl", trees), credit)
+        statistics = PolicyTraining(job).train(write(tmp_path / f"{name}-trees.jsonl", trees), credit)
         moments = load_file(state)
         gradient = {key.split("/")[1]: value / 0.1 for key, value in moments.items() if key.startswith("exp_avg/")}
         return statistics, list(read_records(metrics, TrainMetrics)), gradient

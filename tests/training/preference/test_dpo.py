@@ -10,13 +10,12 @@ from agentcli.policies.load import load_model
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.records.types import Tree
+from agentcli.training.loop.forward import StepTokeniser
 from agentcli.training.loop.job import Job
-from agentcli.training.loop.tokens import StepTokeniser
-from agentcli.training.preference import batches as dpo_batches
-from agentcli.training.preference.batches import batch_of, tokenise_pairs
-from agentcli.training.preference.objective import DpoMetrics
+from agentcli.training.metrics import DpoMetrics
+from agentcli.training.preference import training as dpo_batches
 from agentcli.training.preference.pairs import read_pairs
-from agentcli.training.preference.train import train_dpo
+from agentcli.training.preference.training import PreferenceTraining, batch_of, tokenise_pairs
 from pair_trees import FORKED, GROUP, HOPELESS, PATHS, pair_tree
 from refusal import refused
 from safetensors.torch import load_file
@@ -60,7 +59,8 @@ def train(rollout, sampled, tmp_path):
         options = {"beta": beta, "max_length": max_length, "pairs_per_task": pairs_per_task}
         settings = TrainSettings(objective="dpo", options=options, **{**FAST, **given})
         metrics = tmp_path / f"{name}.jsonl"
-        statistics = train_dpo(Job(str(model), tmp_path / name, settings, seed, metrics, **files), trees)
+        job = Job(str(model), tmp_path / name, settings, seed, metrics, **files)
+        statistics = PreferenceTraining(job).train(trees)
         weights = tmp_path / name / "model.safetensors"
         return statistics, load_file(weights) if weights.exists() else None, list(read_records(metrics, DpoMetrics))
 
@@ -164,7 +164,7 @@ def test_scoring_observations_would_be_seen(train, elsewhere, monkeypatch):
         return {**batch, "completion_mask": batch["attention_mask"] * (batch["position_ids"] > 0)}
 
     monkeypatch.setattr(dpo_batches, "batch_of", scoring_prompts)
-    monkeypatch.setattr("agentcli.training.preference.trainer.batch_of", scoring_prompts)
+    monkeypatch.setattr("agentcli.training.preference.training.batch_of", scoring_prompts)
     _, _, wrong = train("wrong", reference=str(elsewhere), rows_per_update=100)
     assert abs(wrong[0].loss - right[0].loss) > 1e-3
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from agentcli.records.files import read_records
 from agentcli.records.types import Credit, Outcome, Tree
-from agentcli.training.policy_gradient.objective import TrainMetrics
+from agentcli.training.metrics import TrainMetrics
 from command_line import agentcli
 
 SMALL = ("--set", "environment.options={documents: 60, sizes: {train: 60, test: 20}, actions: browse, part: 160}")

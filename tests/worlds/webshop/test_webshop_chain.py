@@ -11,7 +11,7 @@ import pytest
 from agentcli.records.files import read_json, read_records
 from agentcli.records.types import Episode, Manifest, Outcome
 from agentcli.stages.layers import list_presets, resolve
-from agentcli.training.policy_gradient.objective import TrainMetrics
+from agentcli.training.metrics import TrainMetrics
 from command_line import agentcli
 
 pytestmark = pytest.mark.slow

@@ -9,10 +9,10 @@ from agentcli.credit.ppo import PpoSettings, assign
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings
 from agentcli.records.types import Outcome
-from agentcli.training.critic.batches import VALUE
-from agentcli.training.policy_gradient.rows import Row
-from agentcli.training.ppo.objective import PpoMetrics
-from agentcli.training.ppo.train import whitened
+from agentcli.training.critic.losses import VALUE
+from agentcli.training.metrics import PpoMetrics
+from agentcli.training.ppo import whitened
+from agentcli.training.steps import Row
 from refusal import refused
 from safetensors.torch import load_file
 from stopping import Stopped, left, stop_after

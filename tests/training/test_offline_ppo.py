@@ -7,7 +7,7 @@ import pytest
 from agentcli.policies.chat import prompt_ids
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings
-from agentcli.training.offline_ppo.objective import OfflinePpoMetrics
+from agentcli.training.metrics import OfflinePpoMetrics
 from refusal import refused
 from safetensors.torch import load_file
 from stopping import Stopped, left

@@ -8,7 +8,7 @@ import pytest
 from agentcli.credit import carl, grpo
 from agentcli.errors import DataError
 from agentcli.records.types import Outcome, StepCredit, Validity
-from agentcli.training.policy_gradient.rows import read_rows
+from agentcli.training.steps import read_rows
 from refusal import refused
 from tiny_rollout import credit_of, write
 

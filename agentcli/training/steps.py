@@ -1,7 +1,7 @@
-"""Turns trees and credit into training rows: sampled steps, each with its advantage.
+"""Reads trees for training: credited steps, and rows of sampled steps.
 
-Both files are streamed in parallel, tree n with credit n. This module uses no tokenizer
-and no model: a row still has its prompt as text, and exactly the token ids and
+Trees and credit are streamed in parallel, tree n with credit n. This module uses no
+tokenizer and no model: a row still has its prompt as text, and exactly the token ids and
 log-probabilities that were sampled.
 
 A row's `share` is needed for aggregation `step` (RewardFlow, eq. 11: mean over
@@ -23,15 +23,17 @@ them, and not in the importance weights of train.importance_cap.
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from agentcli.environments.protocol import Picture
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
+from agentcli.records.pictures import folder_beside, read_picture
 from agentcli.records.trees import paths, read_with_credit
 from agentcli.records.types import (
     INHERITED,
@@ -42,7 +44,79 @@ from agentcli.records.types import (
     StopReason,
     Tree,
 )
-from agentcli.training.loop.pictures import PictureShelf
+
+
+class PictureShelf:
+    """The pictures of trees; each is read once."""
+
+    def __init__(self) -> None:
+        self._pictures: dict[str, Picture] = {}
+
+    def of(self, step: Step, trees: Path) -> tuple[Picture, ...]:
+        """The pictures that the policy saw in a step of this trees file, in order.
+
+        Raises DataError if one is missing or altered.
+        """
+        folder = folder_beside(trees)
+        pictures = []
+        for name in step.pictures or ():
+            if name not in self._pictures:
+                self._pictures[name] = Picture(read_picture(folder, name))
+            pictures.append(self._pictures[name])
+        return tuple(pictures)
+
+
+def refuse_pictures(pictures: object, place: str, reader: str) -> None:
+    """Raises DataError if there are pictures but their reader supports only text."""
+    if pictures:
+        raise DataError(
+            f"{place}.pictures: {reader} reads texts only; learn from pictures with a "
+            "model that sees, by sft or train.objective=policy-gradient"
+        )
+
+
+class CreditedStep(NamedTuple):
+    """A step with one entry of its credit."""
+
+    step: Step
+    entry: StepCredit
+    place: str
+    """File, line and step of the tree, for error messages."""
+    entry_place: str
+    """The same for the entry of the credit."""
+
+
+class TreeAndCredit(NamedTuple):
+    """A tree with its credit, and where they are."""
+
+    tree: Tree
+    credit: Credit
+    line: int
+    """Line of the tree in its file."""
+    place: str
+    """File and line of the tree."""
+    credit_place: str
+
+    def steps(self) -> Iterator[CreditedStep]:
+        """The entries of the credit in order, each with its step.
+
+        Raises DataError for an advantage or weight that is not valid.
+        """
+        for position, entry in enumerate(self.credit.steps):
+            place = f"{self.credit_place}: steps[{position}]"
+            _check_numbers(entry, place)
+            step = self.tree.steps[entry.step]
+            yield CreditedStep(step, entry, f"{self.place}: steps[{step.id}]", place)
+
+
+def credited_trees(trees: Path, credit: Path) -> Iterator[TreeAndCredit]:
+    """Streams every tree with its credit.
+
+    Raises DataError for damaged files, and for files that do not belong together.
+    """
+    for (line, tree), (credit_line, given) in read_with_credit(trees, credit):
+        place = f"{trees}:{line}"
+        yield TreeAndCredit(tree, given, line, place, f"{credit}:{credit_line}")
 
 
 @dataclass(slots=True, frozen=True)
@@ -106,18 +180,17 @@ def read_rows(
     shelf = PictureShelf()
     method: str | None = None
     counts = RowCounts()
-    for (line, tree), (credit_line, tree_credit) in read_with_credit(trees, credit):
-        place = f"{trees}:{line}"
-        credit_place = f"{credit}:{credit_line}"
+    for given in credited_trees(trees, credit):
+        tree = given.tree
         trajectories = _unbroken(tree)
-        check_sampled(tree, place)
-        method = method or tree_credit.method
-        if tree_credit.method != method:
+        check_sampled(tree, given.place)
+        method = method or given.credit.method
+        if given.credit.method != method:
             raise DataError(
-                f"{credit_place}: method: is {shown(tree_credit.method)}, of the lines "
-                f"before {shown(method)}; run assign-credit with --overwrite"
+                f"{given.credit_place}: method: is {shown(given.credit.method)}, of the "
+                f"lines before {shown(method)}; run assign-credit with --overwrite"
             )
-        entries = _trained_entries(tree, tree_credit, credit_place, update, counts)
+        entries = _trained_entries(given, update, counts)
         if update == "critical":
             critical = _critical_steps(trajectories)
             counts.not_critical += sum(entry.step not in critical for entry in entries)
@@ -127,11 +200,11 @@ def read_rows(
         counts.trajectories += len(trajectories)
         for entry, share in zip(entries, shares, strict=True):
             step = tree.steps[entry.step]
-            step_place = f"{place}: steps[{step.id}]"
-            _check_distribution(step, step_place, recompute)
+            place = f"{given.place}: steps[{step.id}]"
+            _check_distribution(step, place, recompute)
             rows.append(
                 Row(
-                    place=step_place,
+                    place=place,
                     prompt=step.prompt,
                     token_ids=step.token_ids,
                     logprobs=step.logprobs,
@@ -141,7 +214,7 @@ def read_rows(
                     temperature=step.temperature,
                     logprob_temperature=step.logprob_temperature,
                     parts=entry.parts,
-                    tree=line,
+                    tree=given.line,
                     pictures=shelf.of(step, trees),
                 )
             )
@@ -190,7 +263,7 @@ def _check_distribution(step: Step, place: str, recompute: bool) -> None:
         )
 
 
-def check_numbers(entry: StepCredit, place: str) -> None:
+def _check_numbers(entry: StepCredit, place: str) -> None:
     """Raises DataError for an advantage or weight that is not valid."""
     if not (math.isfinite(entry.weight) and entry.weight >= 0):
         raise DataError(f"{place}.weight: {entry.weight} is not a finite number >= 0")
@@ -199,24 +272,21 @@ def check_numbers(entry: StepCredit, place: str) -> None:
 
 
 def _trained_entries(
-    tree: Tree,
-    credit: Credit,
-    place: str,
-    update: str,
-    counts: RowCounts,
+    given: TreeAndCredit, update: str, counts: RowCounts
 ) -> list[StepCredit]:
     """The entries with an advantage and sampled tokens; the others are only counted."""
     entries = []
-    for position, entry in enumerate(credit.steps):
+    for each in given.steps():
+        entry = each.entry
         inherited = entry.parts.get(INHERITED) if update == "all" else None
         inherits = entry.advantage is None and inherited is not None
         if inherits:
             # An only child inherits the advantage of the step before it (CARL eq. 16).
             entry = msgspec.structs.replace(entry, advantage=inherited)
-        check_numbers(entry, f"{place}: steps[{position}]")
+            _check_numbers(entry, each.entry_place)
         if entry.advantage is None:
             counts.unassigned += 1
-        elif not tree.steps[entry.step].token_ids:
+        elif not each.step.token_ids:
             counts.without_tokens += 1
         else:
             counts.inherited += inherits

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from agentcli.training.offline_ppo.losses import action_losses
+from agentcli.training.offline_ppo import action_losses
 
 GENERATOR = np.random.default_rng(0)
 LOGPROBS, OLD = (GENERATOR.normal(-2, 0.3, size=50) for _ in range(2))

@@ -1,0 +1,411 @@
+"""`sft`: imitation of demonstrations with TRL's SFTTrainer.
+
+Each step is one sample, and only its response has a loss. Samples are tokenised
+beforehand (`demonstrations.py`), and their order is planned (`batches.py`). `model:
+tiny` builds a tokenizer from the demonstrations and a small model from the settings;
+any other value is a model directory or hub id.
+
+Without Triton, TRL's fused language-model head computes scores at every position of a
+row. That takes a quarter of a tiny policy's time. On the CPU the same loss is therefore
+computed only at the response's columns; a test checks that both agree. Packed samples
+use the same method, because TRL's labels cannot express them: one position may predict
+several tokens.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import msgspec
+import torch
+from datasets import Dataset
+from torch import Tensor
+from transformers import get_scheduler
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
+
+from agentcli.errors import DataError, UsageError
+from agentcli.policies.chat import set_template_kwargs
+from agentcli.policies.chat_tokens import ChatTokens
+from agentcli.policies.load import load_tokenizer
+from agentcli.policies.sight import Eyesight, load_sight, picture_names
+from agentcli.policies.tiny import make_model, make_tokenizer
+from agentcli.policies.tiny_sight import look_of, make_processor, make_seeing_model
+from agentcli.prompts.protocol import Dialect, Message
+from agentcli.records.files import derive_seed
+from agentcli.records.training_settings import TINY, SftSettings
+from agentcli.training.imitation.batches import (
+    IGNORED,
+    PACKING,
+    ImitationPlan,
+    SamplePart,
+    collate,
+    plan_imitation,
+)
+from agentcli.training.imitation.demonstrations import (
+    Sample,
+    SampleCounts,
+    SampledForm,
+    UnknownWords,
+    first_pictures,
+    messages_of,
+    read_steps,
+    read_texts,
+    refuse_long_sample,
+    sample_of,
+)
+from agentcli.training.loop.checkpoints import load_trainable
+from agentcli.training.loop.distributed import Processes
+from agentcli.training.loop.forward import named_pictures, target_scores
+from agentcli.training.loop.job import Job, TrainingTemplate
+from agentcli.training.loop.microbatches import Microbatches
+from agentcli.training.loop.packing import Packing, check_packed, row_batch
+from agentcli.training.loop.recorder import Recorder
+from agentcli.training.loop.sharding import is_sharded, place
+from agentcli.training.loop.snapshots import Facts, Trained, digest
+from agentcli.training.loop.trainer import (
+    PlannedTrainer,
+    TrainerUpdate,
+    trainer_arguments,
+)
+from agentcli.training.metrics import SftMetrics
+from agentcli.training.steps import PictureShelf, refuse_pictures
+
+SCHEDULES = (
+    "linear",
+    "cosine",
+    "cosine_with_restarts",
+    "polynomial",
+    "constant",
+    "constant_with_warmup",
+    "inverse_sqrt",
+)
+"""Schedules of transformers that need no evaluations and no further settings."""
+LINES = 100
+"""Metrics lines per training, approximately."""
+
+
+class ImitationTraining(TrainingTemplate[SftSettings]):
+    """Fine-tunes the job's model on the steps of demonstrations.
+
+    A tiny tokenizer keeps `entities` whole. `dialect_of`: as in SampledForm.
+    """
+
+    metrics = SftMetrics
+    carries = False
+    plan: ImitationPlan
+    updates: int
+
+    def __init__(
+        self,
+        job: Job[SftSettings],
+        entities: list[str],
+        dialect_of: Callable[[bool], Dialect],
+    ) -> None:
+        super().__init__(job)
+        self._entities = entities
+        self._dialect_of = dialect_of
+
+    def rows(self, trees: Sequence[Path]) -> int:
+        """Reads model and samples, and plans the updates.
+
+        Raises DataError if nothing can be imitated, or if a sample is longer than
+        settings.max_length or could not be read.
+        """
+        job, settings = self.job, self.settings
+        _check(settings, self.processes)
+        self.tokenizer, self.sight, self.model = _model(job, trees, self._entities)
+        self.words = UnknownWords(self.tokenizer)
+        ends = self.model.generation_config.eos_token_id
+        tokens = ChatTokens(self.tokenizer, ends, settings.max_length, self.sight)
+        self.samples, self.counts = _samples(
+            trees, tokens, self._dialect_of, job, self.words
+        )
+        self.words.warn("the demonstrations", job.model)
+        passes_in_updates = len(self.samples) / settings.samples_per_update
+        enough = max(1, round(settings.epochs * passes_in_updates))
+        self.updates = settings.updates or enough
+        plan = plan_imitation(
+            self.samples, self.updates, settings, job.seed, self.processes
+        )
+        self.plan = plan.packed_as_set(settings.packing, self.model)
+        return self.updates
+
+    def facts(self) -> Facts:
+        """Hashes of samples and pictures."""
+        facts: Facts = {"samples": digest(self.samples, self.plan.order)}
+        messages = messages_of(self.samples)
+        if messages:
+            facts["pictures"] = digest(picture_names(messages))
+        return facts
+
+    def trainer(self) -> PlannedTrainer:
+        """Checks the packing, and makes TRL's trainer of the planned samples."""
+        model, plan = self.model, self.plan
+        arguments = self._arguments()
+        place(model, self.settings, self.processes, arguments.device)
+        packing = plan.choice.packing
+        if packing is not None:
+            rows, pad = next(plan.batches()), self.tokenizer.pad_token_id
+            check_packed(PACKING, packing, model, rows, pad, arguments.device)
+        return ImitationTrainer(
+            model, arguments, self.tokenizer, plan.parts(), packing, self.sight
+        )
+
+    def _arguments(self) -> SFTConfig:
+        """The settings of the job in the form that TRL takes."""
+        settings = self.settings
+        return trainer_arguments(
+            SFTConfig,
+            self.job.seed,
+            self.processes,
+            bf16=settings.bf16,
+            checkpointing=settings.gradient_checkpointing,
+            sees=self.sight is not None,
+            per_device_train_batch_size=settings.samples_per_microbatch,
+            gradient_accumulation_steps=self.plan.microbatches_per_update,
+            learning_rate=settings.learning_rate_of(self.job.model),
+            lr_scheduler_type=settings.schedule,
+            warmup_steps=math.ceil(settings.warmup_ratio * self.updates),
+            weight_decay=settings.weight_decay,
+            max_length=None,
+            packing=False,
+            dataset_kwargs={"skip_prepare_dataset": True},
+        )
+
+    def optimised(self, trainer: PlannedTrainer) -> Trained:
+        """The Trainer's default optimiser and schedule.
+
+        The schedule covers all updates, including those already done.
+        """
+        optimizer = trainer.create_optimizer()
+        arguments = trainer.args
+        scheduler = get_scheduler(
+            arguments.lr_scheduler_type,
+            optimizer,
+            num_warmup_steps=arguments.get_warmup_steps(self.updates),
+            num_training_steps=self.updates,
+        )
+        trainer.lr_scheduler = scheduler
+        return Trained(self.model, optimizer, scheduler, arguments.device)
+
+    def statistics(self, lines: list[SftMetrics]) -> dict[str, Any]:
+        """The counts of samples, the size of the model, and the last line."""
+        model, words = self.model, self.words
+        return {
+            **msgspec.structs.asdict(self.counts),
+            "updates": self.updates,
+            "tokens": lines[-1].tokens,
+            **self.plan.choice.statistics(),
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "vocabulary": len(self.tokenizer),
+            "final_loss": lines[-1].loss,
+            "final_token_accuracy": lines[-1].token_accuracy,
+            "unknown_tokens": words.unknown,
+            "unknown_words": words.frequent(),
+        }
+
+
+def _check(settings: SftSettings, processes: Processes) -> None:
+    """Raises UsageError for settings that cannot take effect."""
+    factor, advice = "the number of processes", ""
+    per_pass = processes.size
+    if settings.tokens_per_microbatch is None:
+        factor = "sft.samples_per_microbatch x processes"
+        advice = "lower sft.samples_per_microbatch, or "
+        per_pass *= settings.samples_per_microbatch
+    if settings.samples_per_update % per_pass:
+        raise UsageError(
+            f"sft.samples_per_update: {settings.samples_per_update} is not a multiple "
+            f"of {factor} ({per_pass}); {advice}type --set "
+            f"sft.samples_per_update={per_pass}"
+        )
+    if settings.schedule not in SCHEDULES:
+        raise UsageError(
+            f"sft.schedule: no schedule {settings.schedule!r}; use one of "
+            f"{', '.join(SCHEDULES)}"
+        )
+
+
+def _model(
+    job: Job[SftSettings],
+    trees: Sequence[Path],
+    entities: list[str],
+) -> tuple[Any, Eyesight | None, Any]:
+    """The tokenizer, the picture processor and the model: loaded, or new tiny ones."""
+    settings = job.settings
+    if job.model != TINY:
+        tokenizer = load_tokenizer(job.model, job.chat_template_kwargs)
+        sight = load_sight(job.model, job.chat_template_kwargs)
+        return tokenizer, sight, load_trainable(job.model, settings.lora)
+    if settings.lora.rank > 0:
+        raise UsageError(
+            "sft.lora.rank: a tiny model has no pretrained weights to adapt; set "
+            "sft.lora.rank=0"
+        )
+    seed = derive_seed("tiny model", job.seed)
+    pictures = first_pictures(trees)
+    tokenizer = make_tokenizer(read_texts(trees), entities, sees=bool(pictures))
+    set_template_kwargs(tokenizer, TINY, job.chat_template_kwargs)
+    if not pictures:
+        return tokenizer, None, make_model(settings.tiny, tokenizer, seed)
+    look = look_of(pictures)
+    processor = make_processor(tokenizer, settings.tiny, look)
+    model = make_seeing_model(settings.tiny, tokenizer, look, seed)
+    return tokenizer, Eyesight(processor), model
+
+
+def _samples(
+    trees: Sequence[Path],
+    tokens: ChatTokens,
+    dialect_of: Callable[[bool], Dialect],
+    job: Job[SftSettings],
+    words: UnknownWords,
+) -> tuple[list[Sample], SampleCounts]:
+    """The samples, and counts of how all steps were used.
+
+    `words` counts words that the tokenizer does not know. Raises DataError if there is
+    no sample, for one that is too long or could not be read, and for pictures that the
+    model cannot see.
+    """
+    counts = SampleCounts()
+    form = SampledForm(tokens, dialect_of)
+    samples: list[Sample] = []
+    shelf = PictureShelf()
+    places = ((path, *each) for path in trees for each in read_steps(path, counts))
+    for path, source, tree, step in places:
+        if tokens.sight is None:
+            refuse_pictures(step.pictures, source, job.model)
+        message = Message((step.prompt, *shelf.of(step, path)))
+        sample = sample_of(tokens, message, step.response)
+        refuse_long_sample(sample, source, job.settings.max_length)
+        form.check(sample, tree, step, source)
+        words.add(sample.prompt, step.prompt)
+        words.add(sample.response, step.response)
+        samples.append(sample)
+    if not samples:
+        files = ", ".join(map(str, trees))
+        raise DataError(
+            f"{files}: no step to imitate ({counts.masked} masked, {counts.invalid} "
+            f"invalid, {counts.errored} errored)"
+        )
+    return samples, counts
+
+
+class ImitationTrainer(PlannedTrainer, SFTTrainer):
+    """Runs `parts`, this rank's microbatches of the training.
+
+    `sight` reads the messages, for a vision model.
+    """
+
+    recorder: Recorder[SftMetrics]
+    remedy = "lower sft.learning_rate"
+    shown = ("loss", "token_accuracy")
+
+    def __init__(
+        self,
+        model: Any,
+        args: SFTConfig,
+        tokenizer: Any,
+        parts: Sequence[SamplePart],
+        packing: Packing | None = None,
+        sight: Eyesight | None = None,
+    ) -> None:
+        self._sight = sight
+        self._parts = parts
+        self._packing = packing
+        self._pad: int = tokenizer.pad_token_id
+        self._tokens = 0
+        on_cpu = args.device.type == "cpu"
+        self._by_trl = not (on_cpu or packing or is_sharded(model))
+        super().__init__(
+            model=model,
+            args=args,
+            train_dataset=Dataset.from_dict({"part": list(range(len(parts)))}),
+            processing_class=tokenizer,
+        )
+
+    def microbatches(self, done: int) -> Microbatches[SamplePart]:
+        """This rank's microbatches of all updates after the first `done`."""
+        first = done * self.args.gradient_accumulation_steps
+        return Microbatches(self._parts[first:], self._batch)
+
+    def _batch(self, part: SamplePart) -> dict[str, Tensor]:
+        tokens = {"update_tokens": torch.tensor(part.update_tokens)}
+        if self._by_trl:
+            batch = collate(part.samples, self._pad)
+            return batch | self._pictures(part, batch["input_ids"]) | tokens
+        batch = row_batch(part.samples, self._pad, self._packing)
+        pictures = self._pictures(part, batch["ids_BT"])
+        return batch | named_pictures(pictures) | tokens
+
+    def _pictures(self, part: SamplePart, ids_BT: Tensor) -> dict[str, Tensor]:
+        """The additional inputs of a vision model."""
+        if self._sight is None:
+            return {}
+        return self._sight.tensors(messages_of(part.samples), ids_BT.shape[1])
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any
+    ) -> Any:
+        """Negative log-likelihood per response token over the whole update."""
+        update_tokens = inputs.pop("update_tokens")
+        if "labels" in inputs:
+            self._tokens += int((inputs["labels"] != IGNORED).sum())
+            trl: Any = super()
+            return trl.compute_loss(model, inputs, num_items_in_batch=update_tokens)
+        targets_N = inputs["targets_N"]
+        self._tokens += len(targets_N)
+
+        def hits(logits_nV: Tensor, part: slice) -> Tensor:
+            return logits_nV.argmax(-1) == targets_N[part]
+
+        logprobs_N, (hits_N,) = target_scores(model, inputs, looks=[hits])
+        correct = hits_N.sum()
+        local = torch.stack([correct, correct.new_tensor(len(targets_N))])
+        all_correct, all_tokens = self.accelerator.reduce(local, reduction="sum")
+        accuracies = self._metrics["train"]["mean_token_accuracy"]  # as TRL keeps them
+        accuracies.append((all_correct / all_tokens).item())
+        loss: Tensor = -logprobs_N.sum()
+        return loss / update_tokens * self.accelerator.num_processes
+
+    def line(self, latest: TrainerUpdate) -> SftMetrics | None:
+        """Returns a metrics line about a hundred times per training.
+
+        Its means cover the updates since the previous line.
+        """
+        sums = self._sums(latest.loss)
+        self.recorder.counters = sums
+        total = self.recorder.total
+        due = latest.update == total or latest.update % max(1, total // LINES) == 0
+        if not due:
+            return None
+        self.recorder.counters = {"tokens": sums["tokens"]}
+        return SftMetrics(
+            update=latest.update,
+            loss=sums["loss"] / sums["updates"],
+            token_accuracy=sums["token_accuracy"] / sums["updates"],
+            grad_norm=latest.grad_norm,
+            learning_rate=latest.learning_rate,
+            tokens=int(sums["tokens"]),
+            seconds=self.recorder.seconds(),
+        )
+
+    def _sums(self, loss: float) -> dict[str, float]:
+        """Sums since the last line, and all tokens so far, this update included."""
+        accuracies = self._metrics["train"].pop("mean_token_accuracy")
+        self._metrics["train"].clear()
+        tokens = self.accelerator.reduce(
+            torch.tensor(self._tokens, device=self.args.device), reduction="sum"
+        )
+        self._tokens = 0
+        added = {
+            "loss": loss,
+            "token_accuracy": fmean(accuracies),
+            "updates": 1.0,
+            "tokens": float(tokens),
+        }
+        before = self.recorder.counters
+        return {name: before.get(name, 0.0) + value for name, value in added.items()}
