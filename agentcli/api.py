@@ -73,7 +73,7 @@ Thing: TypeAlias = Tree | Trajectory | CreditedTree | Credit | Episode
 def read_trees(run: str | Path, evaluation: str | None = None) -> Iterator[Tree]:
     """Streams the trees of a run, in the order of their file.
 
-    `run` is a run directory or a trees file (`.jsonl`, `.jsonl.zst`). With `evaluation`
+    `run` is a run directory or a trees file (`.jsonl`). With `evaluation`
     they are the trees that the evaluation of this label kept. Every tree is checked.
     Raises DataError for a file that is not there or is damaged.
 

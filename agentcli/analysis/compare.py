@@ -22,7 +22,6 @@ from agentcli.evaluation.compare import (
     ComparedEvaluation,
     RunComparison,
     SignedRankTest,
-    hides_moves,
     over_benchmarks,
     side_by_side,
 )
@@ -119,22 +118,15 @@ def _add_evaluations(
     `files` are by label, one a name.
     """
     panels: dict[str, set[str]] = {}
-    labels_of_responses: dict[str, list[str]] = {name: [] for name in names}
     for label, paths in files.items():
         rows = read_alike(dict(zip(names, paths, strict=True)))
         comparison.evaluations[label] = side_by_side(rows)
         panels[label] = {row.task for row in rows[names[0]]}
-        older = [name for name, episodes in rows.items() if hides_moves(episodes)]
-        # Where all are older, their shares are of the same whole.
-        if len(older) < len(names):
-            for name in older:
-                labels_of_responses[name].append(label)
     notes.extend(of_panels(panels))
     benchmarks = _benchmarks(panels, notes)
     if len(benchmarks) > 1:
         comparison.benchmarks = benchmarks
         comparison.wilcoxon = _wilcoxon(comparison.evaluations, benchmarks, names[1:])
-    _note_shares_of_responses(labels_of_responses, notes)
 
 
 def _benchmarks(
@@ -174,25 +166,6 @@ def _wilcoxon(
             if against:
                 gains[name].append(against.success.difference)
     return over_benchmarks(gains)
-
-
-def _note_shares_of_responses(
-    labels: Mapping[str, Sequence[str]], notes: list[str]
-) -> None:
-    """Adds a note if shares of moves would be compared with shares of responses.
-
-    `labels` are the labels of older evaluations, by run.
-    """
-    runs = []
-    for name, older in labels.items():
-        if older:
-            runs.append(f"{name} ({', '.join(older)})")
-    if runs:
-        notes.append(
-            "older evaluations do not count their moves, so that repeated % and "
-            "inadmissible % are shares of responses there and of moves beside them: "
-            f"{', '.join(runs)}; evaluate again to compare these"
-        )
 
 
 def _trees(

@@ -65,7 +65,7 @@ class RolloutCountsShape(msgspec.Struct):
 class RolloutStatisticsShape(msgspec.Struct):
     """The statistics of a rollout that are needed."""
 
-    forks_by_depth: list[float] = []
+    forks_by_depth: list[float]
 
 
 class TrainStatisticsShape(msgspec.Struct):

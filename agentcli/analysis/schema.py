@@ -129,13 +129,13 @@ def kind_of(path: Path, kind: str | None = None) -> str:
         type_of(kind)
         if (kind == "settings") != (path.suffix in YAML):
             raise UsageError(
-                f"{path}: --kind {kind}: settings are .yaml files, records .jsonl, "
-                ".jsonl.zst or .json"
+                f"{path}: --kind {kind}: settings are .yaml files, records .jsonl or "
+                ".json"
             )
         return kind
     if path.suffix in YAML:
         return "settings"
-    plain = _uncompressed(path.absolute())
+    plain = path.absolute()
     for record in KINDS:
         if record.place is not None and plain.match(record.place):
             return "metrics" if record.place == METRICS_PLACE else record.name
@@ -154,8 +154,3 @@ def metrics_type(first: dict[str, Any]) -> type[Any]:
         METRICS.values(),
         key=lambda kind: len(first.keys() & set(kind.__struct_fields__)),
     )
-
-
-def _uncompressed(path: Path) -> Path:
-    """The path that the file had before it was compressed."""
-    return path.with_suffix("") if path.name.endswith(".jsonl.zst") else path

@@ -242,13 +242,12 @@ def _check_files(
         # Credit is not compared with damaged trees.
         if checked.problem is not None:
             trees = None
-    for path in _line_files(run.path / "credit"):
+    for path in sorted((run.path / "credit").glob("*.jsonl")):
         yield _checked(path, "credit", _credit, trees)
-    for path in _line_files(run.path / "evaluation"):
-        label = path.name.partition(".jsonl")[0]
-        evaluation = stages.get(f"evaluation/{label}")
+    for path in sorted((run.path / "evaluation").glob("*.jsonl")):
+        evaluation = stages.get(f"evaluation/{path.stem}")
         yield _checked(path, "episode", _episodes, evaluation)
-    for path in _line_files(run.path / "evaluation" / "trees"):
+    for path in sorted((run.path / "evaluation" / "trees").glob("*.jsonl")):
         yield _checked(path, "tree", _count, "tree")
     for path in sorted((run.path / "evaluation").glob("*.json")):
         yield _checked(path, "evaluation", validate, "evaluation")
@@ -265,12 +264,6 @@ def _check_files(
     for path, kind in kinds.items():
         if is_there(path):
             yield _checked(path, kind, _count, kind)
-
-
-def _line_files(folder: Path) -> list[Path]:
-    plain = folder.glob("*.jsonl")
-    compressed = folder.glob("*.jsonl.zst")
-    return sorted([*plain, *compressed])
 
 
 def _trees(path: Path, rollout: StageRecord | None) -> int:

@@ -24,7 +24,7 @@ NAMED = 3
 FILES_ARGUMENT = Option(
     "files",
     None,
-    "Files (.jsonl, .jsonl.zst, .json, .yaml settings) or run directories.",
+    "Files (.jsonl, .json, .yaml settings) or run directories.",
     list[Path],
     "FILES",
 )

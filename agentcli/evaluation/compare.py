@@ -143,20 +143,6 @@ def paired(first: Sequence[Episode], other: Sequence[Episode]) -> PairedTests:
     )
 
 
-def hides_moves(rows: Sequence[Episode]) -> bool:
-    """Whether some episode acted in several copies but did not record how many moves.
-
-    Shares of the moves (evaluation.summary) are then shares of the responses. This
-    shows in the ledgers: they charge every move, and nothing else except the branches
-    of a vote, which are forks.
-    """
-    if all(row.moves is not None for row in rows):
-        return False
-    cost = charged(rows)
-    responses = sum(row.steps for row in rows)
-    return cost.steps > responses and not cost.forks
-
-
 def over_benchmarks(gains: Mapping[str, Sequence[float]]) -> dict[str, SignedRankTest]:
     """Exact Wilcoxon signed-rank test of every name's gains over the first run.
 

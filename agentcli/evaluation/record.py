@@ -55,7 +55,7 @@ class Results(Record, kw_only=True):
 
     `steps`, `moves` and `tokens` are means over episodes. `repetitive` and
     `inadmissible` are shares of the moves, `explore` and `malformed` shares of the
-    steps. An episode that does not know its moves counts its steps in their place.
+    steps.
     """
 
     episodes: Count
@@ -64,8 +64,7 @@ class Results(Record, kw_only=True):
     success: SuccessRate
     score: float
     steps: float
-    moves: float | None = None
-    """None where an episode does not know its moves (Episode.moves)."""
+    moves: float
     tokens: float
     repetitive: float
     explore: float

@@ -32,9 +32,7 @@ def results_of(rows: Sequence[Episode]) -> Results:
 
     count = len(rows)
     steps = total("steps")
-    known_moves = [row.moves for row in rows if row.moves is not None]
-    unknown_moves = [row.steps for row in rows if row.moves is None]
-    moves = sum(known_moves) + sum(unknown_moves)
+    moves = total("moves")
     outcomes = Counter(row.outcome for row in rows)
     return Results(
         episodes=count,
@@ -43,7 +41,7 @@ def results_of(rows: Sequence[Episode]) -> Results:
         success=_success(rows),
         score=_share(total("score"), count),
         steps=_share(steps, count),
-        moves=None if unknown_moves else _share(moves, count),
+        moves=_share(moves, count),
         tokens=_share(total("tokens"), count),
         repetitive=_share(total("repetitive_steps"), moves),
         explore=_share(total("explore_steps"), steps),

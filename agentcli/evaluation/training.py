@@ -52,8 +52,8 @@ class Iteration(Struct, frozen=True, kw_only=True):
     success: int
     errored: int
     ledger: Ledger
-    forks_by_depth: list[float] = []
-    """As in Growth; empty for an older manifest, which does not say."""
+    forks_by_depth: list[float]
+    """As in Growth."""
     responses: Responses | None
     """None: not trained on, or in pairs (dpo)."""
     updates: int | None
@@ -134,13 +134,12 @@ def course(*loops: Sequence[float], parts: int = PARTS) -> list[float]:
 
 
 def _forks_by_depth(iterations: Sequence[Iteration]) -> list[float]:
-    """The shares over all forks; older iterations, which have none, are left out."""
-    known = [one for one in iterations if one.forks_by_depth]
-    forks = sum(one.ledger.forks for one in known)
-    columns = zip_longest(*(one.forks_by_depth for one in known), fillvalue=0.0)
+    """The shares over all forks."""
+    forks = sum(one.ledger.forks for one in iterations)
+    columns = zip_longest(*(one.forks_by_depth for one in iterations), fillvalue=0.0)
     shares = []
     for column in columns:
-        pairs = zip(known, column, strict=True)
+        pairs = zip(iterations, column, strict=True)
         shares.append(sum(one.ledger.forks * share for one, share in pairs) / forks)
     return shares
 

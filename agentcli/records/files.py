@@ -1,6 +1,6 @@
-"""Record files: JSON Lines in UTF-8, one complete record a line, `.zst` by suffix.
+"""Record files: JSON Lines in UTF-8, one complete record a line.
 
-Data sets from elsewhere may also be compressed as `.gz`.
+Data sets from elsewhere may be compressed, as `.zst` or `.gz`.
 
 Readers stream: nothing here holds a whole record file in memory. A torn last line is
 dropped: the process was killed while it wrote, and the record still has to be produced.
@@ -165,7 +165,7 @@ def read_numbered(
     """
     decoder = msgspec.json.Decoder(kind)
     check = Check(path)
-    for number, line in enumerate(_lines(path, whole), 1):
+    for number, line in enumerate(_lines(path), 1):
         if not whole and not line.endswith(b"\n") and is_torn(line, decoder):
             return
         if not line.isspace():
@@ -221,11 +221,11 @@ def _schema_version(data: bytes) -> Any:
         return None
 
 
-def _lines(path: Path, whole: bool = False) -> Iterator[bytes]:
+def _lines(path: Path) -> Iterator[bytes]:
     with open_regular(path) as file:
         try:
             if path.suffix == ".zst":
-                yield from compressed.lines(path, file, whole)
+                yield from compressed.zstd_lines(path, file)
             elif path.suffix == ".gz":
                 yield from compressed.gzip_lines(path, file)
             else:
@@ -238,23 +238,19 @@ class RecordWriter:
     """Appends records, one complete line at a time.
 
     When `write` returns, the line has been handed to the operating system. Creates the
-    folder. With `append`, first cuts off a torn last line (`.zst`: a torn last frame)
-    that a killed run left. Every method raises WriteError if the disk is full or the
-    path cannot be written. The file then ends with the last complete record.
+    folder. With `append`, first cuts off a torn last line that a killed run left. Every
+    method raises WriteError if the disk is full or the path cannot be written. The file
+    then ends with the last complete record.
     """
 
     def __init__(self, path: Path, append: bool = False) -> None:
         self._path = path
         self._encoder = msgspec.json.Encoder()
-        self._compress = compressed.compressor() if path.suffix == ".zst" else None
         with writing(path):
             require_regular(path)
             path.parent.mkdir(parents=True, exist_ok=True)
             if append and path.exists():
-                if self._compress:
-                    compressed.mend_last_frame(path)
-                else:
-                    _mend_last_line(path)
+                _mend_last_line(path)
             mode = "ab" if append else "wb"
             self._file = open(path, mode, buffering=0)  # noqa: SIM115 - by close()
 
@@ -267,8 +263,6 @@ class RecordWriter:
                 f"{self._path}: a record has a text that UTF-8 cannot hold "
                 f"({error.reason})"
             ) from error
-        if self._compress:
-            line = self._compress(line)
         with writing(self._path):
             self._append(line)
 

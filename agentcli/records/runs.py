@@ -18,7 +18,6 @@ from pathlib import Path
 from agentcli.errors import DataError, UsageError
 from agentcli.records.checksums import MANIFEST, checksums
 from agentcli.records.files import read_json, sha256_file, write_json
-from agentcli.records.older import renamed
 from agentcli.records.regular import is_there
 from agentcli.records.types import Manifest, StageRecord
 from agentcli.requirements import PACKAGE, requirements
@@ -111,19 +110,17 @@ class RunDirectory:
     @property
     def tree_files(self) -> list[Path]:
         """Every trees file, evaluations included."""
-        files = [*self.path.glob("trees.jsonl*")]
-        files += (self.path / "evaluation/trees").glob("*.jsonl*")
+        files = [*self.path.glob("trees.jsonl")]
+        files += (self.path / "evaluation/trees").glob("*.jsonl")
         return sorted(files)
 
     def existing_trees(self, maker: str = "rollout") -> Path:
-        """The path of trees.jsonl or trees.jsonl.zst.
+        """The path of trees.jsonl.
 
         Raises DataError that names `maker` as the command that writes one.
         """
-        compressed = self.trees.with_suffix(".jsonl.zst")
-        for path in (self.trees, compressed):
-            if is_there(path):
-                return path
+        if is_there(self.trees):
+            return self.trees
         iterations = loop_folders(self.path)
         if iterations:
             raise DataError(
@@ -163,10 +160,7 @@ class RunDirectory:
         # A broken link means a damaged run, not a new one.
         if not is_there(self.manifest_path):
             return Manifest()
-        manifest = read_json(self.manifest_path, Manifest)
-        for record in manifest.stages.values():
-            record.settings = renamed(record.settings)
-        return manifest
+        return read_json(self.manifest_path, Manifest)
 
     def record_stage(self, name: str, record: StageRecord) -> None:
         """Adds or replaces one stage's entry, atomically."""

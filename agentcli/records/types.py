@@ -338,10 +338,9 @@ class Episode(Record, kw_only=True):
     """Sum of the environment's rewards; with several copies, the largest sum."""
     steps: Count
     """Number of responses."""
-    moves: Count | None = None
+    moves: Count
     """Number of moves: a step in several copies of the environment counts once per
-    copy. None: written by a version that did not count moves; there, a step is
-    repetitive or inadmissible if all its moves are.
+    copy.
     """
     tokens: Count
     repetitive_steps: Count

@@ -167,9 +167,8 @@ def equal_outcomes_line(
 
     `credit` are the settings of the method.
     """
-    counts = statistics.get("equal_outcomes")
-    # Older manifests do not count them.
-    if counts is None or counts["rows_not_zero"] == 0:
+    counts = statistics["equal_outcomes"]
+    if counts["rows_not_zero"] == 0:
         return None
     moved = counts["rows_not_zero"]
     remedy = ""

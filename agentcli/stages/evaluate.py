@@ -14,7 +14,7 @@ import msgspec
 
 from agentcli.environments.protocol import World
 from agentcli.environments.registry import settle
-from agentcli.errors import DataError, UsageError
+from agentcli.errors import UsageError
 from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.record import BudgetSpent, EvaluationSummary, WalkedPanel
 from agentcli.evaluation.summary import pass_at_k_summary, summarise
@@ -263,7 +263,6 @@ class EpisodeFile:
         self._keep = plan.settings.evaluation.trees
         self._tasks = {task.id for task in plan.panel.tasks}
         self._samples = plan.settings.rollout.leaves
-        self._in_copies = plan.settings.rollout.numbered
 
     def complete(self) -> dict[str, FinishedTask]:
         """Tasks with all samples, none errored, and their tree if it is kept."""
@@ -291,17 +290,8 @@ class EpisodeFile:
         return {tree.task.id for tree in read_records(self._trees, Tree)}
 
     def keep_only(self, tasks: Collection[str], session: Session) -> None:
-        """Drops the episodes of other tasks and a torn last line.
-
-        Raises DataError for episodes in several copies whose moves were not counted.
-        """
+        """Drops the episodes of other tasks and a torn last line."""
         rows = [row for row in read_records(self.path, Episode) if row.task in tasks]
-        # New episodes would count moves, but these count responses.
-        if self._in_copies and any(row.moves is None for row in rows):
-            raise DataError(
-                f"{self.path}: written by an agentcli that did not count moves; start "
-                "again with --overwrite"
-            )
         session.start()
         with rewriting(self.path) as writer:
             for row in rows:

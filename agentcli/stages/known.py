@@ -20,7 +20,6 @@ from agentcli.exploration.settings import (
     rollout_class,
     settings_class,
 )
-from agentcli.records.older import MOVED
 from agentcli.records.options import choices_at, fault_and_path, section_in
 from agentcli.registry import closest
 from agentcli.stages.yaml_files import Values
@@ -97,8 +96,6 @@ class _Keys:
             if key not in fields:
                 self._refuse_other_methods(path)
                 hint = self._suggestion(str(key), above, list(fields))
-                if path in MOVED:
-                    hint = f"write it under {MOVED[path]}"
                 raise UsageError(f"{self._place}: no setting {path!r}; {hint}")
             inner = section_in(fields[key])
             if inner is not None and isinstance(value, Mapping):

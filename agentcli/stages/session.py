@@ -26,7 +26,6 @@ from agentcli.errors import UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.files import RecordWriter, part_of, read_json, write_json
 from agentcli.records.lock import RunLock, refuse_held
-from agentcli.records.older import renamed
 from agentcli.records.pictures import drop_unnamed, keep_pictures
 from agentcli.records.processes import rank
 from agentcli.records.regular import is_there
@@ -69,12 +68,8 @@ class Begun(msgspec.Struct):
     """The settings that a resume must not change."""
     inputs: dict[str, str]
     """SHA-256 by path."""
-    resolved: dict[str, Any] = {}
-    """All settings; empty in older files."""
-
-    def __post_init__(self) -> None:
-        self.settings = renamed(self.settings)
-        self.resolved = renamed(self.resolved)
+    resolved: dict[str, Any]
+    """All settings."""
 
 
 def begun_with(run: Path, stage: str) -> dict[str, Any] | None:
@@ -85,7 +80,7 @@ def begun_with(run: Path, stage: str) -> dict[str, Any] | None:
     path = RunDirectory(run).begun(stage)
     if not is_there(path):
         return None
-    return read_json(path, Begun).resolved or None
+    return read_json(path, Begun).resolved
 
 
 class Session:

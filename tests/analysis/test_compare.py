@@ -14,7 +14,7 @@ from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.statistics import mcnemar_exact
 from agentcli.records.files import RecordWriter, read_json, read_records
 from agentcli.records.settings import DemosSettings
-from agentcli.records.types import Episode, Ledger, Outcome, StopReason, Tree, Validity
+from agentcli.records.types import Episode, Outcome, StopReason, Tree, Validity
 from agentcli.stages.plan import with_changes
 from agentcli.stages.session import Invocation
 from command_line import agentcli
@@ -93,36 +93,6 @@ def test_labels_are_in_natural_order_or_as_they_were_asked_for(runs: tuple[Path,
         Path(f"b/evaluation/{label}.json").unlink()
     note = CliRunner().invoke(build(), ["compare", "a", "b"]).stderr
     assert "left out: B3, b1, b02, b2, b2-x and 2 more\n" in note
-
-
-def test_shares_of_responses_beside_shares_of_moves_are_told(runs: tuple[Path, Path]) -> None:
-    """b is an older evaluation whose responses act in several copies, a a newer one."""
-    assert compared(*runs)["evaluations"]["test"]["b"]["moves"] is not None
-    forget_moves(Path("b"), extra=3)
-    shutil.copytree("b", "c")
-    answer = CliRunner().invoke(build(), ["compare", "a", "b", "c", "--label", "test"])
-    assert answer.exit_code == 0, answer.output
-    assert answer.stderr == (
-        "older evaluations do not count their moves, so that repeated % and inadmissible % are shares of responses there and of "
-        "moves beside them: b (test), c (test); evaluate again to compare these\n"
-    )
-    assert CliRunner().invoke(build(), ["compare", "b", "c"]).stderr == "", "both are older"
-    forget_moves(Path("b"), extra=0)
-    assert CliRunner().invoke(build(), ["compare", "a", "b"]).stderr == "", "in one environment responses are moves"
-
-
-def forget_moves(run: Path, extra: int) -> None:
-    """As an evaluation was written before moves were counted; `extra`: moves of an episode beyond its responses."""
-    path = run / "evaluation/test.jsonl"
-    rows = [
-        msgspec.structs.replace(row, moves=None, ledger=Ledger(leaves=1, steps=row.steps + extra))
-        for row in read_records(path, Episode)
-    ]
-    path.unlink()
-    without_checksums(run)
-    with RecordWriter(path) as writer:
-        for row in rows:
-            writer.write(row)
 
 
 def test_an_evaluation_file_stands_for_itself(runs: tuple[Path, Path]) -> None:
@@ -292,15 +262,6 @@ def test_what_a_manifest_calls_the_method_does_not_matter(runs: tuple[Path, Path
         json.loads(CliRunner().invoke(build(), ["compare", "a", "b", "--json"]).stdout)["trees"]["b"]["method"]
         == "spark"
     )
-
-
-def test_compressed_trees_are_read(runs: tuple[Path, Path]) -> None:
-    before = compared(*runs)["trees"]
-    with RecordWriter(Path("b/trees.jsonl.zst")) as writer:
-        for tree in read_records(Path("b/trees.jsonl"), Tree):
-            writer.write(tree)
-    Path("b/trees.jsonl").unlink()
-    assert compared(*runs)["trees"] == before
 
 
 def test_what_only_some_runs_hold_is_left_out_with_a_note(runs: tuple[Path, Path]) -> None:

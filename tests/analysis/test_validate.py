@@ -35,7 +35,6 @@ def write(path: Path, *records: Any) -> Path:
     ("name", "records"),
     [
         ("trees.jsonl", [tree(), tree()]),
-        ("trees.jsonl.zst", [tree(), tree(), tree()]),
         ("credit/grpo.jsonl", [credit()]),
         ("evaluation/L0.jsonl", [episode()] * 4),
         *(("metrics.jsonl", [metrics(kind)] * 2) for kind in METRICS.values()),
@@ -61,7 +60,7 @@ def test_single_records_and_settings(tmp_path: Path) -> None:
     [
         ("trees.jsonl", [tree(), damaged(id=8)], ":2: task train/pick_clean_then_place-Cup-1: steps[7].id: is 8"),
         (
-            "trees.jsonl.zst",
+            "trees.jsonl",
             [damaged(outcome=None)],
             ":1: task train/pick_clean_then_place-Cup-1: steps[7].outcome: a leaf has no outcome",
         ),
@@ -132,10 +131,7 @@ def test_a_panel_must_match_its_hash_and_a_single_tree_its_rules(tmp_path: Path)
     refused(lambda: validate(tmp_path / "one.json", "tree"), 3, names=("one.json", "steps[7].parent"))
 
 
-def test_damaged_compression_and_unreadable_files_are_bad_data(tmp_path: Path) -> None:
-    path = tmp_path / "trees.jsonl.zst"
-    path.write_bytes(b"no zstd frame")
-    refused(lambda: validate(path), 3, names="trees.jsonl.zst")
+def test_unreadable_files_are_bad_data(tmp_path: Path) -> None:
     for name, kind in [("none.jsonl", "tree"), ("none.json", "panel"), ("none.yaml", "settings")]:
         refused(partial(validate, tmp_path / name, kind), 3, name)
     refused(lambda: validate(tmp_path, "tree"), 3, names=str(tmp_path))

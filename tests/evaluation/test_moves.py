@@ -8,7 +8,7 @@ from agentcli.evaluation.summary import summarise
 from agentcli.prompts.parallel import write_parallel
 from agentcli.prompts.tagged import write_tagged
 from agentcli.records.trees import paths
-from agentcli.records.types import Episode, Ledger, Move, Outcome, Step, Task, Tree, Validity
+from agentcli.records.types import Ledger, Move, Outcome, Step, Task, Tree, Validity
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import ListedPolicy
@@ -137,22 +137,6 @@ def test_dpepo_of_one_copy_has_the_shares_of_chain(said: list[str]) -> None:
     )
     assert mine == other
     assert mine.moves == ours.ledger.steps == theirs.ledger.steps == 6
-
-
-def test_an_episode_that_tells_no_moves_keeps_its_shares_of_the_steps() -> None:
-    """As files were written before moves were counted."""
-    line = (
-        b'{"task":"t","kind":"walk","sample":0,"outcome":"success","score":1.0,"steps":8,"tokens":5,"repetitive_steps":2,'
-        b'"explore_steps":0,"malformed_steps":1,"inadmissible_steps":4}'
-    )
-    old = msgspec.json.decode(line, type=Episode)
-    assert old.moves is None
-    summary = summarise([old])
-    assert summary.moves is None
-    assert (summary.repetitive, summary.malformed, summary.inadmissible) == (0.25, 0.125, 0.5)
-    new = msgspec.structs.replace(old, moves=24)
-    assert summarise([new]).repetitive == pytest.approx(2 / 24)
-    assert summarise([old, new]).repetitive == pytest.approx(4 / (8 + 24))
 
 
 def test_an_action_tried_again_in_vain_is_repeated_although_the_text_before_it_changed() -> None:

@@ -1,9 +1,8 @@
 """Evaluations side by side, on episodes small enough to count by hand."""
 
-import msgspec
 import pytest
-from agentcli.evaluation.compare import SignedRankTest, hides_moves, over_benchmarks, paired, side_by_side
-from agentcli.records.types import Episode, Ledger, Outcome
+from agentcli.evaluation.compare import SignedRankTest, over_benchmarks, paired, side_by_side
+from agentcli.records.types import Outcome
 from evaluated import episodes
 from msgspec import UNSET
 
@@ -65,26 +64,6 @@ def test_a_kind_that_only_one_walked_has_no_test() -> None:
     heat = side_by_side({"base": base, "other": other})["other"].kinds["heat"]
     assert heat.success.rate == 1.0
     assert (heat.against.tasks, heat.against.mcnemar, heat.against.tokens) == (0, None, None)
-
-
-def told(rows: list[Episode], moves: int | None, **charged: int) -> list[Episode]:
-    """With so many moves an episode, and this on the ledger of the first of a task."""
-    return [
-        msgspec.structs.replace(row, moves=moves, ledger=Ledger(**charged) if row.ledger and charged else row.ledger)
-        for row in rows
-    ]
-
-
-def test_an_episode_that_hides_its_moves_is_known_by_what_was_charged() -> None:
-    """Two tasks of two episodes, each of four responses."""
-    rows = episodes({"t1": "+-", "t2": "--"})
-    assert not hides_moves(rows), "in one environment a response is a move"
-    assert hides_moves(told(rows, None, steps=9))
-    assert hides_moves([*told(rows[:2], None, steps=9), *told(rows[2:], 4)])
-    assert not hides_moves(told(rows, 5, steps=10))
-    assert not hides_moves(told(rows, None, steps=7)), "a prefix that is shared is charged once"
-    assert not hides_moves(told(rows, None, steps=40, forks=8)), "branches that were voted on"
-    assert not hides_moves([])
 
 
 def test_errored_episodes_are_no_success_and_are_counted() -> None:

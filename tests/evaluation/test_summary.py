@@ -28,6 +28,7 @@ def episode(task: str, outcome: Outcome, kind: str = "walk", sample: int = 0, st
         outcome=outcome,
         score=1.0,
         steps=steps,
+        moves=steps,
         tokens=10,
         repetitive_steps=1,
         explore_steps=2,

@@ -20,6 +20,7 @@ def iteration(leaves: int = 4, success: int = 1, **more: Any) -> Iteration:
         "ledger": Ledger(leaves=leaves, steps=10, generated_tokens=60, prompt_tokens=100, shared_prompt_tokens=30),
         "responses": Responses(updated=3, given=10),
         "updates": 2,
+        "forks_by_depth": [],
         "seconds": SECONDS,
     }
     return Iteration(leaves=leaves, success=success, **{**usual, **more})
@@ -58,12 +59,12 @@ def test_what_one_iteration_does_not_know_is_not_known_of_all(place: int) -> Non
 
 
 def test_forks_by_depth_are_shares_of_all_forks() -> None:
-    """Of four forks all after the first step, of twelve half; one iteration does not say."""
+    """Of four forks all after the first step, of twelve half; one iteration has none."""
     early = iteration(ledger=Ledger(forks=4), forks_by_depth=[1.0])
     deep = iteration(ledger=Ledger(forks=12), forks_by_depth=[0.5, 0.0, 0.5])
-    older = iteration(ledger=Ledger(forks=100))
-    assert training_cost([early, older, deep]).forks_by_depth == [10 / 16, 0.0, 6 / 16]
-    assert training_cost([older]).forks_by_depth == []
+    none = iteration(ledger=Ledger())
+    assert training_cost([early, none, deep]).forks_by_depth == [10 / 16, 0.0, 6 / 16]
+    assert training_cost([none]).forks_by_depth == []
 
 
 def test_nothing_that_was_updated_is_known_to_be_nothing() -> None:

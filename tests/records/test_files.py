@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import msgspec
-import pytest
 from agentcli.records.files import RecordWriter, derive_seed, read_json, read_records, write_atomic, write_json
 from agentcli.records.types import SCHEMA_VERSION, Episode, Manifest, Outcome, Task
 from refusal import refused
@@ -19,17 +18,15 @@ def write(path: Path, count: int, append: bool = False) -> None:
             writer.write(task(number))
 
 
-@pytest.mark.parametrize("name", ["tasks.jsonl", "tasks.jsonl.zst"])
-def test_records_come_back_in_order(tmp_path: Path, name: str) -> None:
-    write(tmp_path / name, 3)
-    assert [record.id for record in read_records(tmp_path / name, Task)] == ["t0", "t1", "t2"]
+def test_records_come_back_in_order(tmp_path: Path) -> None:
+    write(tmp_path / "tasks.jsonl", 3)
+    assert [record.id for record in read_records(tmp_path / "tasks.jsonl", Task)] == ["t0", "t1", "t2"]
 
 
-@pytest.mark.parametrize("name", ["tasks.jsonl", "tasks.jsonl.zst"])
-def test_appending_adds_after_what_is_there(tmp_path: Path, name: str) -> None:
-    write(tmp_path / name, 2)
-    write(tmp_path / name, 1, append=True)
-    assert [record.id for record in read_records(tmp_path / name, Task)] == ["t0", "t1", "t0"]
+def test_appending_adds_after_what_is_there(tmp_path: Path) -> None:
+    write(tmp_path / "tasks.jsonl", 2)
+    write(tmp_path / "tasks.jsonl", 1, append=True)
+    assert [record.id for record in read_records(tmp_path / "tasks.jsonl", Task)] == ["t0", "t1", "t0"]
 
 
 def test_a_torn_last_line_is_owed_and_is_cut_before_appending(tmp_path: Path) -> None:

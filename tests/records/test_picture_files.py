@@ -84,7 +84,7 @@ def test_a_name_is_a_hash_and_nothing_else(name: str) -> None:
     ("trees", "folder"),
     [
         ("runs/x/trees.jsonl", "runs/x/pictures"),
-        ("trees.jsonl.zst", "pictures"),
+        ("trees.jsonl", "pictures"),
         ("runs/x/evaluation/trees/test.jsonl", "runs/x/pictures"),
         ("evaluation/trees/test.jsonl", "pictures"),
     ],

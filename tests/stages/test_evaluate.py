@@ -19,7 +19,6 @@ from agentcli.records.settings import (
 from agentcli.records.types import Episode, Manifest, Outcome, Tree
 from agentcli.stages.session import Invocation
 from agentcli.stages.tally import share_of_success
-from older_runs import without_checksums
 from refusal import refusal, refused
 from staged import evaluate, pass_at_k
 
@@ -144,27 +143,3 @@ def test_an_evaluation_has_its_own_limit_and_draws_nothing_again(
     run(tmp_path, msgspec.structs.replace(SETTINGS, rollout=rollout, evaluation=evaluation))
     told = read_json(tmp_path / "manifest.json", Manifest).stages["evaluation/test"].settings["rollout"]
     assert (told["beyond"], told["distinct"]) == (used, 0)
-
-
-def test_counts_of_responses_and_of_moves_are_not_mixed(tmp_path: Path) -> None:
-    """An evaluation that an earlier agentcli ended stays as it is; one that it left unfinished is not gone on with."""
-    settings = msgspec.structs.replace(SETTINGS, rollout=rollout_settings(method="dpepo", copies=2))
-    summary, path = run(tmp_path, settings), tmp_path / "evaluation/test.jsonl"
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    old = [json.dumps({name: value for name, value in row.items() if name != "moves"}) + "\n" for row in rows]
-    path.write_text("".join(old), encoding="utf-8")
-    without_checksums(tmp_path)
-    assert run(tmp_path, settings, resume=True) == summary, "nothing is owed"
-    path.write_text("".join(old[:9]), encoding="utf-8")
-    refused(lambda: run(tmp_path, settings, resume=True), 3, names="test.jsonl", remedy="--overwrite")
-    assert path.read_text(encoding="utf-8") == "".join(old[:9])
-    assert run(tmp_path, settings, overwrite=True) == summary
-
-
-def test_in_one_environment_an_earlier_part_is_gone_on_with(tmp_path: Path) -> None:
-    summary, path = run(tmp_path), tmp_path / "evaluation/test.jsonl"
-    old = [msgspec.structs.replace(row, moves=None) for row in read_records(path, Episode)]
-    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in old[:9]))
-    without_checksums(tmp_path)
-    kinds = {kind: {**row, "moves": None} for kind, row in summary["kinds"].items()}
-    assert run(tmp_path, resume=True) == {**summary, "moves": None, "kinds": kinds}

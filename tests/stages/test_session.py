@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -83,19 +83,6 @@ def test_a_resumed_stage_keeps_its_settings(tmp_path: Path) -> None:
     with session(tmp_path, [output], resume=True, max_steps=9, processes=4) as faster:
         faster.check()
         assert faster.resumed
-
-
-def test_a_training_that_an_older_version_began_is_resumed(tmp_path: Path) -> None:
-    plan = replace(session(tmp_path, [tmp_path / "metrics.jsonl"]).plan, sections=("train",))
-    with Session(plan, Invocation(["agentcli", "train"])) as begun:
-        begun.check()
-        begun.start()
-    path = tmp_path / "settings" / "rollout.json"
-    older = json.loads(path.read_text())
-    older["settings"]["train"]["dpo"] = {"beta": 0.1, "pairs_per_task": 8, "max_length": 32768}
-    path.write_text(json.dumps(older))
-    with Session(plan, Invocation(["agentcli", "train"], resume=True)) as resumed:
-        resumed.check()
 
 
 def test_a_resumed_stage_keeps_its_inputs_wherever_they_lie_now(tmp_path: Path) -> None:

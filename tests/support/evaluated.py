@@ -20,6 +20,7 @@ def episodes(results: Mapping[str, str], tokens: int = 10, kinds: tuple[str, ...
             outcome=OUTCOMES[sign],
             score=float(sign == "+"),
             steps=4,
+            moves=4,
             tokens=5,
             repetitive_steps=1,
             explore_steps=2,

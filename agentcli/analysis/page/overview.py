@@ -9,8 +9,7 @@ import msgspec
 
 from agentcli.analysis.compare_evaluations import read_whole
 from agentcli.analysis.page.texts import visible
-from agentcli.evaluation.record import EvaluationSummary, Rate, ResultsByKind, rated
-from agentcli.evaluation.statistics import wilson
+from agentcli.evaluation.record import EvaluationSummary, Rate, ResultsByKind
 from agentcli.records.files import read_records
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
@@ -46,8 +45,7 @@ class PageIteration(msgspec.Struct, kw_only=True):
 
     source: str
     success: Rate
-    results: ResultsByKind | None
-    """None: written by an agentcli that did not record them."""
+    results: ResultsByKind
     tokens: int
     """Generated so far."""
     steps: int
@@ -134,7 +132,7 @@ def _iterations(
         seconds += _seconds(Path(one.folder))
         row = PageIteration(
             source=f"{name}/{Path(one.folder).name}",
-            success=_success(one),
+            success=one.results.success,
             results=one.results,
             tokens=tokens,
             steps=steps,
@@ -143,14 +141,6 @@ def _iterations(
         )
         rows.append(row)
     return rows
-
-
-def _success(one: IterationOverview) -> Rate:
-    """The success of an iteration; Wilson's interval where it recorded no other."""
-    if one.results is not None:
-        return one.results.success
-    won = round(one.success * one.leaves)
-    return rated(one.success, wilson(won, one.leaves))
 
 
 def _seconds(folder: Path) -> float:

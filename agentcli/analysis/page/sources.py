@@ -67,10 +67,8 @@ def sources_of(place: Path, name: str) -> Iterator[TreeSource]:
 
 def _held(run: Path, name: str) -> Iterator[TreeSource]:
     directory = RunDirectory(run)
-    for file in (directory.trees, directory.trees.with_suffix(".jsonl.zst")):
-        if is_there(file):
-            yield TreeSource(name=name, run=run, trees=file)
-            break
+    if is_there(directory.trees):
+        yield TreeSource(name=name, run=run, trees=directory.trees)
     for file in sorted((run / "evaluation/trees").glob("*.jsonl")):
         label = file.stem
         yield TreeSource(

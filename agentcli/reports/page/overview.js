@@ -40,8 +40,8 @@ function successPoints(index, run, rates) {
 function loopCharts(index, run) {
   const chart = (label, name, rates) =>
     lineChart({ label, xLabel: "iteration", top: 100, series: [{ name, points: successPoints(index, run, rates) }] });
-  const kinds = [...new Set(run.iterations.flatMap((iteration) => Object.keys(iteration.results?.kinds ?? {})))].sort();
-  const shares = (name, value) => ({ name, points: run.iterations.map((one, x) => ({ x, y: one.results ? 100 * one.results[value] : null })) });
+  const kinds = [...new Set(run.iterations.flatMap((iteration) => Object.keys(iteration.results.kinds)))].sort();
+  const shares = (name, value) => ({ name, points: run.iterations.map((one, x) => ({ x, y: 100 * one.results[value] })) });
   const labels = [...new Set(run.iterations.flatMap((iteration) => Object.keys(iteration.evaluated)))];
   const evaluated = labels.map((label) => ({ name: label, points: run.iterations.map((one, x) => ({ x, y: Object.hasOwn(one.evaluated, label) ? 100 * one.evaluated[label] : null })) }));
   const tokens = run.iterations.map((one, x) => ({ x, y: one.tokens }));
@@ -51,7 +51,7 @@ function loopCharts(index, run) {
     labels.length > 0 && card("Evaluations in between, % success", null, lineChart({ label: "evaluations", xLabel: "iteration", top: 100, series: evaluated })),
     kinds.length > 1 && kinds.map((kind) => card(plain(kind), "sampled success, %",
       chart(`success on ${kind}`, "iteration", (iteration) => kindSuccess(iteration.results, kind)))),
-    run.iterations.some((one) => one.results) && card("Repeated moves and malformed responses, %", null,
+    run.iterations.length > 0 && card("Repeated moves and malformed responses, %", null,
       lineChart({ label: "repeated and malformed", xLabel: "iteration", series: [shares("repeated", "repetitive"), shares("malformed", "malformed")] })),
     card("Tokens generated so far", null, lineChart({ label: "tokens", xLabel: "iteration", series: [{ name: "iteration", points: tokens }] })),
   ];
@@ -65,7 +65,7 @@ function curveCharts(run) {
 
 /** Success on one kind of task, where there was any; a kind may be called anything. */
 function kindSuccess(results, kind) {
-  return results && Object.hasOwn(results.kinds, kind) ? results.kinds[kind].success : null;
+  return Object.hasOwn(results.kinds, kind) ? results.kinds[kind].success : null;
 }
 
 function evaluationSection(index) {

@@ -54,28 +54,20 @@ def _course(rows: Sequence[IterationOverview]) -> Course:
 
 
 def _rates_by_kind(row: IterationOverview) -> dict[str, float]:
-    kinds = row.results.kinds if row.results else {}
+    kinds = row.results.kinds
     return {kind: results.success.rate for kind, results in kinds.items()}
 
 
 def by_kind(
     loops: Mapping[str, Sequence[Course]],
 ) -> dict[str, dict[str, list[Course]]]:
-    """The courses of each kind of task: kind -> group -> those loops that met it.
-
-    Raises DataError where no loop recorded its kinds.
-    """
+    """The courses of each kind of task: kind -> group -> those loops that met it."""
     kinds: dict[str, dict[str, list[Course]]] = {}
     for name, courses in loops.items():
         for course in courses:
             for kind, success in course.kinds.items():
                 of_kind = Course(steps=course.steps, success=success)
                 kinds.setdefault(kind, {}).setdefault(name, []).append(of_kind)
-    if not kinds:
-        raise DataError(
-            f"{', '.join(loops)}: written by an earlier version, which recorded no "
-            "results by kind; draw --of training"
-        )
     return dict(sorted(kinds.items()))
 
 

@@ -88,9 +88,7 @@ def loop_line(iterations: Sequence[IterationOverview]) -> Text:
 
 def loop_tables(iterations: Sequence[IterationOverview]) -> Iterator[Blocks]:
     """What became of each task kind, and what the loop's evaluations say."""
-    recorded = [one.results for one in iterations if one.results is not None]
-    if recorded:
-        yield _loop_kinds(recorded)
+    yield _loop_kinds([one.results for one in iterations])
     evaluated = [one for one in iterations if one.evaluated]
     if evaluated:
         yield _loop_evaluations(evaluated)

@@ -72,8 +72,7 @@ class IterationOverview(msgspec.Struct, kw_only=True):
     steps: int
     tokens: int
     trained: bool
-    results: ResultsByKind | None = None
-    """None: written by an agentcli that did not record them."""
+    results: ResultsByKind
     evaluated: dict[str, Share] = {}
     """Success of the updated policy, by the label of an evaluation."""
 
@@ -337,11 +336,10 @@ def _iterations(path: Path) -> Iterator[IterationOverview]:
         )
 
 
-def _results(run: RunDirectory, rollout: StageRecord) -> ResultsByKind | None:
+def _results(run: RunDirectory, rollout: StageRecord) -> ResultsByKind:
     """The results of a rollout. Raises DataError for what no stage writes."""
     try:
-        recorded = rollout.statistics.get("results")
-        return msgspec.convert(recorded, ResultsByKind | None)
+        return msgspec.convert(rollout.statistics.get("results"), ResultsByKind)
     except msgspec.ValidationError as error:
         raise DataError(
             f"{run.manifest_path}: stages.rollout.statistics.results: {error}"

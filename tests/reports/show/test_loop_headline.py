@@ -3,6 +3,7 @@
 import io
 
 import msgspec
+from agentcli.evaluation.summary import summarise
 from agentcli.records.types import StageRecord
 from agentcli.reports.show.run_tables import loop_line
 from agentcli.reports.show.runs import IterationOverview, headline, success_of
@@ -15,7 +16,14 @@ def looped(evaluated: dict[int, dict[str, float]] | None = None) -> list[Iterati
     overviews = []
     for number, share in enumerate(SHARES):
         one = IterationOverview(
-            folder=f"iteration_{number:03d}", trees=8, leaves=64, success=share, steps=9, tokens=9, trained=True
+            folder=f"iteration_{number:03d}",
+            trees=8,
+            leaves=64,
+            success=share,
+            steps=9,
+            tokens=9,
+            trained=True,
+            results=summarise([]),
         )
         overviews.append(msgspec.structs.replace(one, evaluated=(evaluated or {}).get(number, {})))
     return overviews
