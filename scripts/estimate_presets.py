@@ -16,13 +16,13 @@ from rich.console import Console
 from rich.table import Table
 
 from agentcli.records.settings import Settings
-from agentcli.stages.estimate import need_of_loop
 from agentcli.stages.layers import resolve
 from agentcli.stages.memory import (
     Device,
     ModelSize,
     RowSize,
     cache_bytes,
+    need_of_loop,
     sampled_rows,
     size_of,
 )

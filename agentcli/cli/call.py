@@ -21,10 +21,10 @@ from agentcli.records.processes import rank
 from agentcli.records.regular import is_there
 
 if TYPE_CHECKING:
+    from agentcli.analysis.estimate import Expected
     from agentcli.cli.command import Command
     from agentcli.records.settings import Settings
     from agentcli.reports.progress import TerminalProgress
-    from agentcli.stages.estimate import Expected
     from agentcli.stages.session import Invocation, Perform, PlanT
 
 
@@ -245,8 +245,10 @@ class Call:
             Session(plan, self.invocation).preview()
             if rank() > 0:
                 return
+            from agentcli.analysis.estimate import expected_of
+
             counts = plan.counts()
-            expected = plan.expected()
+            expected = expected_of(plan)
             self.print_plan(plan.inputs, plan.outputs, counts, settings, expected)
             return
         result = carry_out(plan, perform, self.invocation)

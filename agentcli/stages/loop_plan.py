@@ -7,9 +7,8 @@ from agentcli.environments.protocol import World
 from agentcli.errors import UsageError
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
-from agentcli.stages.carried import first_critic, with_critic
+from agentcli.stages.carried import first_critic
 from agentcli.stages.credit import credit_of
-from agentcli.stages.estimate import Expected, expected_of_loop
 from agentcli.stages.evaluate import EvaluationPlan, plan_evaluation
 from agentcli.stages.iterations import iteration_folder
 from agentcli.stages.panels import iteration_tasks, panel_for
@@ -55,12 +54,6 @@ class LoopPlan(SamplingPlan):
             "tasks_per_iteration": self.tasks,
             "leaves_at_most": iterations * self.tasks * self.settings.rollout.leaves,
         }
-
-    def expected(self) -> Expected:
-        """The estimated cost of all iterations."""
-        critic = first_critic(self.settings, self.model)
-        settings = with_critic(self.settings, critic, 0)
-        return expected_of_loop(settings, self.run.path, self.model, self.tasks, critic)
 
 
 def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:

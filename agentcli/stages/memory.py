@@ -4,22 +4,36 @@ Parameters are counted on torch's meta device, from the model's configuration al
 formulas are for decoders like Llama, Qwen and Mistral: each layer has two
 normalisations, grouped-query attention, and a gated feed-forward part. They were
 checked against torch's own accounting on a CPU (tests/stages/test_memory.py), and never
-on a GPU.
+on a GPU. Trainings ask before they load a model, and `--dry-run` does.
 """
 
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentcli.errors import AgentCliError
+from agentcli.policies.chat import prompt_ids
 from agentcli.policies.load import (
     adapter_base,
     adapter_shape,
+    load_tokenizer,
     loading,
     network_class,
     resolve_device,
     resolve_dtype,
 )
 from agentcli.records.free_memory import free_memory
+from agentcli.records.processes import process_count
 from agentcli.records.settings import PolicySettings, Settings
-from agentcli.records.training_settings import LoraSettings, SftSettings, TrainSettings
+from agentcli.records.training_settings import (
+    TINY,
+    LoraSettings,
+    SftSettings,
+    TrainSettings,
+)
+from agentcli.stages.trees import checked_trees
+from agentcli.training.objectives import not_read
 
 FLOAT, HALF = 4, 2
 LOGITS = 6
@@ -65,6 +79,20 @@ class ModelSize(NamedTuple):
     cached: int
     """Keys and values in all layers."""
     vocabulary: int
+    logits_at_once: int
+    """How many logits a training computes together (training/loop/forward.py)."""
+
+
+def known_size(model: str | None, lora: LoraSettings) -> ModelSize | str:
+    """The size of a model, or why it is not known."""
+    if model is None:
+        return "no model is loaded here"
+    if model == TINY:
+        return "the model is made from its demonstrations"
+    try:
+        return model_size(model, lora)
+    except AgentCliError as error:
+        return str(error)
 
 
 def model_size(model: str, lora: LoraSettings) -> ModelSize:
@@ -89,6 +117,8 @@ def size_of(kind: Any, config: Any, rank: int) -> ModelSize:
     """
     import torch
     from transformers.modeling_layers import GradientCheckpointingLayer
+
+    from agentcli.training.loop.forward import LOGITS_AT_ONCE, in_chunks
 
     with torch.device("meta"):
         network = kind.from_config(config)
@@ -117,6 +147,9 @@ def size_of(kind: Any, config: Any, rank: int) -> ModelSize:
         passing=3 * inner + hidden,
         cached=2 * text.num_hidden_layers * keys,
         vocabulary=text.vocab_size,
+        logits_at_once=(
+            LOGITS_AT_ONCE if in_chunks(network, head, sys.maxsize) else sys.maxsize
+        ),
     )
 
 
@@ -144,9 +177,16 @@ def training_activations(size: ModelSize, rows: RowSize, *, recomputed: bool) ->
     if recomputed:
         kept = size.layers * size.hidden
         passing += size.kept
-    copies = LOGITS - (size.trained < size.all)
-    logits = copies * rows.rows * rows.response * size.vocabulary
-    head = 3 * tokens * size.hidden + logits
+    is_frozen = size.trained < size.all
+    logits = rows.rows * rows.response * size.vocabulary
+    head = 3 * tokens * size.hidden
+    if logits <= size.logits_at_once:
+        head += (LOGITS - is_frozen) * logits
+    else:
+        chunk = size.logits_at_once
+        # On the way back the gradient of a trained head is summed over the chunks.
+        summed = 0 if is_frozen else 2 * size.vocabulary * size.hidden
+        head += max(4 * chunk, 2 * chunk + summed)
     return FLOAT * (tokens * kept + max(tokens * passing, head))
 
 
@@ -188,35 +228,6 @@ def device_of(policy: PolicySettings) -> Device:
     return Device("cpu", free_memory())
 
 
-def sampling_memory(size: ModelSize, settings: Settings, device: Device) -> Bytes:
-    """Bytes used while trees grow, by purpose."""
-    policy = settings.policy
-    rows = sampled_rows(settings)
-    width = FLOAT if resolve_dtype(policy.dtype, device.name) == "float32" else HALF
-    weights = width * size.all
-    held = {"weights": weights // sampling_devices(settings)}
-    appraisers = [settings.rollout.critic, settings.rollout.prm]
-    if any(appraisers):
-        # They are assumed to be as large as the policy.
-        held["critic and reward model"] = weights * len(list(filter(None, appraisers)))
-    if policy.kind == "vllm" and device.is_gpu:
-        share = int(policy.vllm.gpu_memory_utilization * device.total)
-        return held | {ENGINE: max(0, share - held["weights"])}
-    prompts = rows.rows * (rows.tokens - rows.response)
-    held[ACTIVATIONS] = forward_activations(size, prompts, width)
-    held[CACHE] = cache_bytes(size, rows, width)
-    if not device.is_gpu:
-        held["processes"] = settings.environment.processes * ENGINE_BYTES
-        held["processes"] += PROCESS_BYTES
-    return held
-
-
-def sampling_devices(settings: Settings) -> int:
-    """Number of devices that the policy is spread over."""
-    policy = settings.policy
-    return policy.vllm.tensor_parallel if policy.kind == "vllm" else 1
-
-
 def sampled_rows(settings: Settings) -> RowSize:
     """The largest batch of requests, with the longest prompts."""
     rollout = settings.rollout
@@ -224,55 +235,6 @@ def sampled_rows(settings: Settings) -> RowSize:
     rows = min(policy.batch_rows, rollout.concurrency * rollout.leaves)
     tokens = policy.max_prompt_tokens + policy.max_tokens
     return RowSize(rows, tokens, policy.max_tokens)
-
-
-def training_memory(
-    size: ModelSize,
-    rows: RowSize,
-    settings: TrainSettings | SftSettings,
-    device: Device,
-    *,
-    models: int = 1,
-    processes: int = 1,
-    reference: bool = False,
-) -> Bytes:
-    """Bytes of one process while `models` of one size are trained, by purpose.
-
-    A `reference` is another whole model, which scores the rows before gradients and
-    moments exist, and is freed then.
-    """
-    recomputed = settings.gradient_checkpointing
-    if recomputed is None:
-        recomputed = device.is_gpu
-    moments = MOMENTS
-    # sft always uses AdamW in float32.
-    if isinstance(settings, TrainSettings) and settings.optimizer == "adamw_8bit":
-        moments = MOMENTS_IN_8_BITS
-    shares = 1 if settings.sharding == "none" else processes
-    frozen = (size.all - size.trained) * settings.lora.bits // 8
-    weights = WEIGHT * size.trained + frozen
-    always = {"weights": models * weights // shares}
-    if shares > 1:
-        # Parameters outside the layers stay gathered, with their gradients. Of the
-        # layers, one is fetched while another is computed.
-        gathered = size.all - (size.layers - 2) * size.layer
-        width = WEIGHT + GRADIENT * size.trained / size.all
-        always["gathered"] = round(width * gathered)
-    if not device.is_gpu:
-        always["processes"] = PROCESS_BYTES
-    updating = {
-        "gradients": models * GRADIENT * size.trained // shares,
-        "optimiser": models * moments * size.trained // shares,
-        ACTIVATIONS: training_activations(size, rows, recomputed=recomputed),
-    }
-    scoring = {}
-    if reference:
-        logits = SCORED_LOGITS * rows.rows * rows.response * size.vocabulary
-        scoring["reference"] = WEIGHT * size.all // shares
-        scoring[ACTIVATIONS] = FLOAT * logits
-        tokens = rows.rows * rows.tokens
-        scoring[ACTIVATIONS] += forward_activations(size, tokens, FLOAT)
-    return always | max(updating, scoring, key=lambda held: sum(held.values()))
 
 
 class MemoryNeed(NamedTuple):
@@ -327,3 +289,194 @@ class MemoryNeed(NamedTuple):
             f"{count / 1e9:.1f} GB" for count in (self.total, self.device.free)
         )
         return f"needs {needed}, and {free} are free{where}"
+
+
+def need_of_sampling(size: ModelSize, settings: Settings, device: Device) -> MemoryNeed:
+    """The memory of a policy, and of critic and reward model, while trees grow."""
+    policy = settings.policy
+    rows = sampled_rows(settings)
+    devices = policy.vllm.tensor_parallel if policy.kind == "vllm" else 1
+    width = FLOAT if resolve_dtype(policy.dtype, device.name) == "float32" else HALF
+    weights = width * size.all
+    parts = {"weights": weights // devices}
+    appraisers = [settings.rollout.critic, settings.rollout.prm]
+    if any(appraisers):
+        # They are assumed to be as large as the policy.
+        parts["critic and reward model"] = weights * len(list(filter(None, appraisers)))
+    if policy.kind == "vllm" and device.is_gpu:
+        share = int(policy.vllm.gpu_memory_utilization * device.total)
+        parts[ENGINE] = max(0, share - parts["weights"])
+    else:
+        prompts = rows.rows * (rows.tokens - rows.response)
+        parts[ACTIVATIONS] = forward_activations(size, prompts, width)
+        parts[CACHE] = cache_bytes(size, rows, width)
+        if not device.is_gpu:
+            engines = settings.environment.processes * ENGINE_BYTES
+            parts["processes"] = engines + PROCESS_BYTES
+    return MemoryNeed(parts, device, "policy.batch_rows", rows.rows, rows.rows, devices)
+
+
+def need_of_update(
+    size: ModelSize,
+    rows: RowSize,
+    settings: TrainSettings | SftSettings,
+    device: Device,
+    *,
+    whole: int,
+    models: int = 1,
+    processes: int = 1,
+    reference: bool = False,
+) -> MemoryNeed:
+    """The memory of one process while `models` of one size are trained.
+
+    `whole` is what a lower number of rows divides. A `reference` is another whole
+    model, which scores the rows before gradients and moments exist, and is freed then.
+    """
+    recomputed = settings.gradient_checkpointing
+    if recomputed is None:
+        recomputed = device.is_gpu
+    moments = MOMENTS
+    # sft always uses AdamW in float32.
+    if isinstance(settings, TrainSettings) and settings.optimizer == "adamw_8bit":
+        moments = MOMENTS_IN_8_BITS
+    shares = 1 if settings.sharding == "none" else processes
+    frozen = (size.all - size.trained) * settings.lora.bits // 8
+    weights = WEIGHT * size.trained + frozen
+    always = {"weights": models * weights // shares}
+    if shares > 1:
+        # Parameters outside the layers stay gathered, with their gradients. Of the
+        # layers, one is fetched while another is computed.
+        gathered = size.all - (size.layers - 2) * size.layer
+        width = WEIGHT + GRADIENT * size.trained / size.all
+        always["gathered"] = round(width * gathered)
+    if not device.is_gpu:
+        always["processes"] = PROCESS_BYTES
+    updating = {
+        "gradients": models * GRADIENT * size.trained // shares,
+        "optimiser": models * moments * size.trained // shares,
+        ACTIVATIONS: training_activations(size, rows, recomputed=recomputed),
+    }
+    scoring = {}
+    if reference:
+        logits = min(rows.rows * rows.response * size.vocabulary, size.logits_at_once)
+        scoring["reference"] = WEIGHT * size.all // shares
+        scoring[ACTIVATIONS] = FLOAT * SCORED_LOGITS * logits
+        tokens = rows.rows * rows.tokens
+        scoring[ACTIVATIONS] += forward_activations(size, tokens, FLOAT)
+    parts = always | max(updating, scoring, key=lambda held: sum(held.values()))
+    value = rows.rows
+    most = settings.tokens_per_microbatch
+    if most is not None:
+        value, whole = min(most, rows.rows * rows.tokens), most
+    section = "sft" if isinstance(settings, SftSettings) else "train"
+    setting = f"{section}.{settings.microbatch_limit}"
+    return MemoryNeed(parts, device, setting, value, whole, processes)
+
+
+def need_of_training(
+    settings: Settings, model: str, trees: Path, critic: str | None
+) -> MemoryNeed | None:
+    """The memory of a training on a trees file, including any critic.
+
+    None if the size of the model is not known, or if the objective computes whole
+    trajectories together.
+    """
+    train = settings.train
+    size = known_size(model, train.lora)
+    if isinstance(size, str) or "rows_per_microbatch" in not_read(train):
+        return None
+    rows = longest_rows([trees], "rollout", model)
+    rows = rows._replace(rows=min(rows.rows, train.rows_together(rows.tokens)))
+    return need_of_update(
+        size,
+        rows,
+        train,
+        device_of(settings.policy),
+        whole=train.rows_per_microbatch,
+        processes=process_count(),
+        models=1 if critic is None else 2,
+        reference=holds_reference(train, model),
+    )
+
+
+def need_of_imitation(
+    settings: Settings, model: str, trees: Sequence[Path]
+) -> MemoryNeed | None:
+    """The memory of sft; None if the size of the model is not known."""
+    sft = settings.sft
+    size = known_size(model, sft.lora)
+    if isinstance(size, str):
+        return None
+    processes = process_count()
+    whole = sft.samples_per_update // processes
+    rows = longest_rows(trees, "demos", model)
+    tokens = min(rows.tokens, sft.max_length)
+    rows = rows._replace(tokens=tokens, rows=min(whole, sft.rows_together(tokens)))
+    device = device_of(settings.policy)
+    return need_of_update(size, rows, sft, device, whole=whole, processes=processes)
+
+
+def need_of_loop(
+    size: ModelSize,
+    settings: Settings,
+    device: Device,
+    *,
+    models: int = 1,
+    reference: bool = False,
+) -> MemoryNeed:
+    """The memory of a loop at the moment that holds most.
+
+    While `models` are trained the sampler rests: a vLLM engine asleep, another policy
+    with its weights. What training held is free again when trees grow.
+    """
+    train = settings.train
+    sampling = need_of_sampling(size, settings, device)
+    resting = sampling.parts["weights"] + sampling.parts.get(ENGINE, 0)
+    if ENGINE in sampling.parts and settings.policy.vllm.sleep:
+        resting = ASLEEP_BYTES
+    rows = sampled_rows(settings)
+    rows = rows._replace(rows=train.rows_together(rows.tokens))
+    update = need_of_update(
+        size,
+        rows,
+        train,
+        device,
+        whole=train.rows_per_microbatch,
+        processes=settings.run.processes,
+        models=models,
+        reference=reference,
+    )
+    update.parts["sampler at rest"] = resting
+    return max(sampling, update, key=lambda need: need.total)
+
+
+def holds_reference(train: TrainSettings, model: str) -> bool:
+    """Whether a whole model besides the trained one is the KL penalty's reference.
+
+    The base under an adapter is there already.
+    """
+    if train.beta == 0 or train.reference is None:
+        return False
+    base = Path(adapter_base(model) or model)
+    return train.lora.rank == 0 or Path(train.reference).resolve() != base.resolve()
+
+
+def longest_rows(trees: Sequence[Path], writer: str, model: str) -> RowSize:
+    """All steps of the trees as rows, all as long as the longest texts.
+
+    Raises what `checked_trees` and `load_tokenizer` raise.
+    """
+    prompt = response = ""
+    sampled = count = 0
+    for path in trees:
+        for _, tree in checked_trees(path, writer):
+            count += len(tree.steps)
+            for step in tree.steps:
+                prompt = max(prompt, step.prompt, key=len)
+                response = max(response, step.response, key=len)
+                sampled = max(sampled, len(step.token_ids))
+    tokenizer = load_tokenizer(model)
+    # A demonstration has no tokens yet; it will have one more than its text.
+    answered = sampled or len(tokenizer(response).input_ids) + 1
+    tokens = len(prompt_ids(tokenizer, prompt)) + answered
+    return RowSize(count, tokens, answered)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -20,9 +20,6 @@ from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, hash_inputs
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import LoraSettings
-
-if TYPE_CHECKING:
-    from agentcli.stages.estimate import Expected
 
 SPEED_ONLY = {
     "environment": ("processes", "worker", "deadline_seconds"),
@@ -67,10 +64,6 @@ class StagePlan(ABC):
 
         May read the inputs. Raises DataError for damaged ones.
         """
-
-    def expected(self) -> "Expected | None":
-        """The estimated disk, memory and time, if the stage can estimate them."""
-        return None
 
     @cached_property
     def hashes(self) -> dict[str, str]:

@@ -20,7 +20,6 @@ from agentcli.records.files import derive_seed, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.types import Episode, Outcome, Panel, StageRecord, Tree
-from agentcli.stages.estimate import Expected, expected_of_rollout
 from agentcli.stages.harvest import TimedTree
 from agentcli.stages.ordered import write_in_order
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for
@@ -55,11 +54,6 @@ class RolloutPlan(WalkPlan):
             "leaves_at_most": tasks * highest("leaves", self.settings),
             "steps_at_most": tasks * highest("steps", self.settings),
         }
-
-    def expected(self) -> Expected:
-        """The estimated cost of the trees."""
-        tasks = len(self.panel.tasks)
-        return expected_of_rollout(self.settings, self.run.path, self.model, tasks)
 
 
 def plan(
@@ -185,15 +179,11 @@ def _counted(trees: Path) -> tuple[Tally, ResultsByKind]:
 
 
 def results_of_run(run: RunDirectory) -> ResultsByKind:
-    """The results of the rollout in `run`.
-
-    If an older version did not record them, they are counted again.
-    """
+    """The results of the rollout in `run`; counted if no rollout wrote its trees."""
     record = run.finished("rollout")
-    recorded = record.statistics.get("results") if record else None
-    if recorded is None:
+    if record is None:
         return _counted(run.existing_trees())[1]
-    return msgspec.convert(recorded, ResultsByKind)
+    return msgspec.convert(record.statistics["results"], ResultsByKind)
 
 
 def tasks_of(settings: Settings, world: World) -> tuple[Panel, int]:

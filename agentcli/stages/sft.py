@@ -17,12 +17,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import TINY
 from agentcli.records.types import StageRecord
-from agentcli.stages.estimate import (
-    Expected,
-    expected_of_imitation,
-    need_of_imitation,
-)
-from agentcli.stages.memory import MemoryNeed
+from agentcli.stages.memory import MemoryNeed, need_of_imitation
 from agentcli.stages.microbatch import fitting_settings
 from agentcli.stages.plan import (
     StagePlan,
@@ -53,10 +48,6 @@ class SftPlan(StagePlan):
     def counts(self) -> dict[str, int]:
         """The number of demonstrations in all runs."""
         return {"demonstrations": sum(map(count_trees, self.trees))}
-
-    def expected(self) -> Expected:
-        """The estimated cost of the training."""
-        return expected_of_imitation(self.settings, self.model, self.trees)
 
     def need(self, settings: Settings) -> MemoryNeed | None:
         """The memory that it needs with these settings."""

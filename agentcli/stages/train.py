@@ -22,12 +22,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import TrainSettings
 from agentcli.records.types import Credit, StageRecord, Tree
-from agentcli.stages.estimate import (
-    Expected,
-    expected_of_training,
-    need_of_training,
-)
-from agentcli.stages.memory import MemoryNeed
+from agentcli.stages.memory import MemoryNeed, need_of_training
 from agentcli.stages.microbatch import fitting_settings
 from agentcli.stages.plan import (
     StagePlan,
@@ -156,12 +151,6 @@ class TrainPlan(StagePlan):
     def counts(self) -> dict[str, int]:
         """The number of trees to learn from."""
         return {"trees": count_trees(self.trees)}
-
-    def expected(self) -> Expected:
-        """The estimated cost of the training."""
-        return expected_of_training(
-            self.settings, self.run.path, self.model, self.trees, self.critic
-        )
 
     def need(self, settings: Settings) -> MemoryNeed | None:
         """The memory that it needs with these settings."""

@@ -76,6 +76,23 @@ def test_a_training_takes_what_was_estimated(lora: str, recomputed: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("folder", ["many words"], indirect=True)
+@pytest.mark.parametrize("lora", ["0", "4"])
+@pytest.mark.parametrize("tokens", [128, 192])
+def test_a_head_in_chunks_takes_what_was_estimated(tokens: int, lora: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A microbatch has more response tokens than one chunk. The weights' file is held beside."""
+    monkeypatch.setattr("agentcli.training.loop.forward.LOGITS_AT_ONCE", tokens * 4096)
+    settings = ("packing=off", "gradient_checkpointing=true", "rows_per_microbatch=24", "rows_per_update=72")
+    train = ["train", "runs/x", "-o", "new", "--lora", lora]
+    for setting in settings:
+        train += ["--set", f"train.{setting}"]
+    parts = estimate(*train)
+    expected = sum(size for name, size in parts.items() if name != "processes")
+    assert expected == pytest.approx(peak_of(lambda: done(*train, "-q")), rel=0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("lora", ["0", "4"])
 def test_each_of_two_processes_takes_what_was_estimated(lora: str, monkeypatch: pytest.MonkeyPatch) -> None:
     train = (

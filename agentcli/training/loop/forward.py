@@ -102,7 +102,7 @@ def target_scores(
     targets_N = batch["targets_N"]
     network = network_of(model)
     head = network.get_output_embeddings()
-    if not _in_chunks(network, head, len(targets_N)):
+    if not in_chunks(network, head, len(targets_N)):
         logits_NV = predicted_logits(model, batch, head_dtype)
         logprobs_N = token_logprobs(logits_NV, targets_N, temperatures_N)
         return logprobs_N, [look(logits_NV.detach(), slice(None)) for look in looks]
@@ -224,7 +224,7 @@ def network_of(model: Any) -> Any:
     return model
 
 
-def _in_chunks(network: Any, head: Any, tokens: int) -> bool:
+def in_chunks(network: Any, head: Any, tokens: int) -> bool:
     """Whether the logits of so many tokens are many, and exactly what the head gives."""
     if type(head) is not nn.Linear or head.bias is not None:
         return False

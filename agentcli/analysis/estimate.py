@@ -1,0 +1,258 @@
+"""The disk, memory and time that --dry-run expects of a finished plan.
+
+Disk and memory are computed from the model's configuration. Time, and the size of a
+tree, come from the newest stage with the same settings in a neighbouring run; without
+one they are unknown.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agentcli.errors import AgentCliError
+from agentcli.policies.registry import LOADING
+from agentcli.records.runs import RunDirectory, loop_folders
+from agentcli.records.settings import Settings
+from agentcli.records.training_settings import LoraSettings
+from agentcli.records.types import StageRecord
+from agentcli.stages.carried import first_critic, with_critic
+from agentcli.stages.loop_plan import LoopPlan
+from agentcli.stages.memory import (
+    MOMENTS,
+    WEIGHT,
+    Bytes,
+    MemoryNeed,
+    ModelSize,
+    device_of,
+    holds_reference,
+    known_size,
+    need_of_loop,
+    need_of_sampling,
+)
+from agentcli.stages.plan import StagePlan, plain, without
+from agentcli.stages.rollout import RolloutPlan
+from agentcli.stages.sft import SftPlan
+from agentcli.stages.train import TrainPlan
+from agentcli.stages.trees import count_trees
+from agentcli.training.objectives import make_objective
+
+OF_ONE_RUN = {
+    "environment": ("tasks", "shard", "where", "panel"),
+    "policy": ("model", "adapter"),
+    "rollout": ("iteration", "budget", "tasks_per_step"),
+    "train": ("credit", "reference", "learning_rate"),
+}
+"""Settings that may differ in the earlier stage."""
+SAMPLED_BY = ("environment", "policy", "prompt", "rollout")
+"""Settings that affect the time of a tree."""
+LOOK_BACK = 4
+"""Number of a loop's iterations that are averaged."""
+
+
+class Expected(msgspec.Struct, kw_only=True):
+    """The estimate of a stage. None: unknown."""
+
+    disk_bytes: int | None = None
+    """Left on disk when the stage has finished."""
+    memory_bytes: int | None = None
+    """The sum of `memory`."""
+    memory: Bytes = {}
+    """By purpose."""
+    devices: int = 1
+    """Number of devices that compute, each with this memory."""
+    free_bytes: int | None = None
+    """The memory that is free on one device."""
+    change: str = ""
+    """The setting to change if less memory is free; "" if enough is."""
+    seconds: int | None = None
+    basis: str
+    """How the estimate was made."""
+
+
+def expected_of(plan: StagePlan) -> Expected | None:
+    """The estimate of a plan; None for a stage that has none."""
+    match plan:
+        case RolloutPlan():
+            return _of_rollout(plan)
+        case TrainPlan():
+            return _of_training(plan)
+        case SftPlan():
+            return _of_imitation(plan)
+        case LoopPlan():
+            return _of_loop(plan)
+    return None
+
+
+class Pace(NamedTuple):
+    """The cost of a tree in an earlier stage."""
+
+    seconds: float
+    bytes: float
+    run: str
+
+
+def pace_of(settings: Settings, out: Path, stage: str, *sections: str) -> Pace | None:
+    """The cost of a tree in the newest `stage` with the same settings near `out`."""
+    wanted = _compared(plain(settings), sections)
+    for run in _newest_runs(out.parent):
+        same = []
+        for folder in (run, *loop_folders(run)):
+            record = _record(folder, stage)
+            if record and _compared(record.settings, sections) == wanted:
+                same.append((folder, record))
+        if same:
+            return _pace(run, same[-LOOK_BACK:])
+    return None
+
+
+def _newest_runs(folder: Path) -> Iterator[Path]:
+    manifests = [path for path in folder.glob("*/manifest.json") if path.is_file()]
+    loops = folder.glob("*/iteration_000/manifest.json")
+    runs = {path.parent for path in manifests}
+    runs |= {path.parent.parent for path in loops}
+    runs = {run for run in runs if not run.is_symlink()}
+    yield from sorted(runs, key=lambda run: run.stat().st_mtime, reverse=True)
+
+
+def _record(folder: Path, stage: str) -> StageRecord | None:
+    try:
+        return RunDirectory(folder).finished(stage)
+    except (AgentCliError, OSError):
+        return None
+
+
+def _compared(settings: dict[str, Any], sections: Sequence[str]) -> dict[str, Any]:
+    """The sections without the settings in OF_ONE_RUN."""
+    chosen = {section: settings.get(section) for section in sections}
+    return without(chosen, OF_ONE_RUN)
+
+
+def _pace(run: Path, stages: Sequence[tuple[Path, StageRecord]]) -> Pace | None:
+    """The mean over some stages of one run."""
+    seconds = []
+    sizes = []
+    for folder, record in stages:
+        trees = record.counts.get("trees") or record.statistics.get("trees")
+        file = RunDirectory(folder).trees
+        if not isinstance(trees, int) or trees == 0 or "wall" not in record.seconds:
+            continue
+        seconds.append(record.seconds["wall"] / trees)
+        if file.exists():
+            sizes.append(file.stat().st_size / trees)
+    if not seconds:
+        return None
+    return Pace(fmean(seconds), fmean(sizes) if sizes else 0.0, str(run))
+
+
+def _expected(
+    size: ModelSize | str,
+    need: MemoryNeed | None,
+    pace: Pace | None,
+    note: str,
+    disk: float | None,
+    seconds: float | None = None,
+) -> Expected:
+    """The estimate with this need of memory; `pace` is what time and trees come from."""
+    basis = f"no estimate of memory: {size}"
+    if isinstance(size, ModelSize):
+        basis = f"{size.all:,} parameters, {size.trained:,} of them trained; {note}"
+    if pace is None:
+        basis += "; no run beside it has the same settings, so the time is not known"
+    else:
+        basis += (
+            f"; {pace.seconds:.3g} s and {pace.bytes:,.0f} bytes a tree, as {pace.run}"
+        )
+    expected = Expected(basis=basis)
+    if disk is not None:
+        expected.disk_bytes = round(disk)
+    if seconds is not None:
+        expected.seconds = round(seconds)
+    if need is not None:
+        expected.memory_bytes = need.total
+        expected.memory = need.parts
+        expected.devices = need.devices
+        expected.free_bytes = need.device.free
+        expected.change = need.advice
+        if need.device.is_gpu:
+            expected.basis += "; never compared with what a GPU holds"
+    return expected
+
+
+def _trained_bytes(size: ModelSize | str, width: int) -> int | None:
+    """Bytes of all trained parameters, of so many bytes each; None if not known."""
+    return None if isinstance(size, str) else width * size.trained
+
+
+def _of_rollout(plan: RolloutPlan) -> Expected:
+    settings = plan.settings
+    tasks = len(plan.panel.tasks)
+    loaded = plan.model if settings.policy.kind in LOADING else None
+    size = known_size(loaded, LoraSettings())
+    need = None
+    if isinstance(size, ModelSize):
+        need = need_of_sampling(size, settings, device_of(settings.policy))
+    pace = pace_of(settings, plan.run.path, "rollout", *SAMPLED_BY)
+    note = "prompts of policy.max_prompt_tokens"
+    disk, seconds = pace and pace.bytes * tasks, pace and pace.seconds * tasks
+    return _expected(size, need, pace, note, disk, seconds)
+
+
+def _of_training(plan: TrainPlan) -> Expected:
+    """One training on a trees file, including any critic."""
+    settings = plan.settings
+    size = known_size(plan.model, settings.train.lora)
+    pace = pace_of(settings, plan.run.path, "train", "train")
+    note = "rows as long as the longest; its snapshot takes as much disk as the result"
+    seconds = pace and pace.seconds * count_trees(plan.trees)
+    disk = _trained_bytes(size, WEIGHT + MOMENTS)
+    return _expected(size, plan.need(settings), pace, note, disk, seconds)
+
+
+def _of_imitation(plan: SftPlan) -> Expected:
+    """A fine-tuning, which stores no optimiser state."""
+    size = known_size(plan.model, plan.settings.sft.lora)
+    need = plan.need(plan.settings)
+    note = "rows as long as the longest; its snapshot takes three times its disk"
+    return _expected(size, need, None, note, _trained_bytes(size, WEIGHT))
+
+
+def _of_loop(plan: LoopPlan) -> Expected:
+    """A loop with `plan.tasks` trees per iteration, including any critic."""
+    critic = first_critic(plan.settings, plan.model)
+    settings = with_critic(plan.settings, critic, 0)
+    run = settings.run
+    size = known_size(plan.model, settings.train.lora)
+    need = None
+    if isinstance(size, ModelSize):
+        train = settings.train
+        if make_objective(train.objective).anchored(train):
+            reference = train.reference or plan.model
+            train = msgspec.structs.replace(train, reference=reference)
+        need = need_of_loop(
+            size,
+            settings,
+            device_of(settings.policy),
+            models=1 if critic is None else 2,
+            reference=holds_reference(train, plan.model),
+        )
+    kept = run.iterations
+    if run.keep is not None:
+        kept = min(kept, run.keep + (run.evaluate_every is not None))
+    disk = _trained_bytes(size, kept * (WEIGHT + MOMENTS))
+    rollout = pace_of(settings, plan.run.path, "rollout", *SAMPLED_BY)
+    training = pace_of(settings, plan.run.path, "train", "train")
+    trees = plan.tasks * run.iterations
+    note = f"rows as long as allowed; weights of {kept} iterations (run.keep)"
+    if disk is not None and rollout:
+        disk += round(rollout.bytes * trees)
+    else:
+        note += "; without the files of the trees"
+    if run.evaluate_every is not None:
+        note += "; without evaluations"
+    seconds = None
+    if rollout and training:
+        seconds = (rollout.seconds + training.seconds) * trees
+    return _expected(size, need, rollout, note, disk, seconds)
