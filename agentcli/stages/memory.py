@@ -167,7 +167,7 @@ class RowSize(NamedTuple):
     """Tokens of the longest response."""
 
 
-def training_activations(size: ModelSize, rows: RowSize, *, recomputed: bool) -> int:
+def training_activations(size: ModelSize, rows: RowSize, *, recomputed: bool) -> Bytes:
     """Bytes of activations at the peak of training, including the logits."""
     tokens = rows.rows * rows.tokens
     kept = size.layers * size.kept
@@ -180,14 +180,18 @@ def training_activations(size: ModelSize, rows: RowSize, *, recomputed: bool) ->
     is_frozen = size.trained < size.all
     logits = rows.rows * rows.response * size.vocabulary
     head = 3 * tokens * size.hidden
+    chunk = 0
     if logits <= size.logits_at_once:
         head += (LOGITS - is_frozen) * logits
     else:
-        chunk = size.logits_at_once
         # On the way back the gradient of a trained head is summed over the chunks.
         summed = 0 if is_frozen else 2 * size.vocabulary * size.hidden
-        head += max(4 * chunk, 2 * chunk + summed)
-    return FLOAT * (tokens * kept + max(tokens * passing, head))
+        chunk = max(4 * size.logits_at_once, 2 * size.logits_at_once + summed)
+    if tokens * passing > head + chunk:
+        head, chunk = tokens * passing, 0
+    # Fewer rows do not make a chunk smaller, so it is a part of its own.
+    held = {ACTIVATIONS: FLOAT * (tokens * kept + head)}
+    return held | ({"logits": FLOAT * chunk} if chunk else {})
 
 
 def forward_activations(size: ModelSize, tokens: int, width: int) -> int:
@@ -354,7 +358,7 @@ def need_of_update(
     updating = {
         "gradients": models * GRADIENT * size.trained // shares,
         "optimiser": models * moments * size.trained // shares,
-        ACTIVATIONS: training_activations(size, rows, recomputed=recomputed),
+        **training_activations(size, rows, recomputed=recomputed),
     }
     scoring = {}
     if reference:
