@@ -22,7 +22,7 @@ from agentcli.records.settings import EnvironmentSettings, PolicySettings, Promp
 from agentcli.records.training_settings import TinySettings
 from agentcli.records.trees import path, validate_tree
 from agentcli.records.types import Credit, Outcome, StopReason, Tree
-from agentcli.stages.workplace import Workshop
+from agentcli.stages.local_backend import LocalBackend
 from command_line import agentcli
 from installed import install
 from refusal import refusal, refused
@@ -189,13 +189,13 @@ def test_a_loop_opens_the_judge_once_and_closes_it() -> None:
     async def open_twice() -> ClosingPolicy:
         settings = judged()
         world = make_world(settings.environment)
-        workshop = Workshop(EnginePool(settings.environment))
-        models = await workshop.further_models(settings, world)
-        assert await workshop.further_models(settings, world) is models
+        backend = LocalBackend(EnginePool(settings.environment))
+        models = await backend.further_models(settings, world)
+        assert await backend.further_models(settings, world) is models
         (judge,) = models.values()
         assert isinstance(judge, ClosingPolicy)
         assert judge.closed == 0
-        await workshop.aclose()
+        await backend.aclose()
         return judge
 
     assert asyncio.run(open_twice()).closed == 1

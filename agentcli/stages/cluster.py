@@ -41,7 +41,7 @@ CLOSE_SECONDS = 10.0
 FOR_EVER = -1
 
 
-class Seat:
+class WorkerSlots:
     """One worker, and how many of its slots are taken."""
 
     def __init__(self, actor: Any, places: int) -> None:
@@ -126,12 +126,12 @@ class Cluster:
     """The workers of one command, shared by all its stages."""
 
     def __init__(
-        self, seats: Sequence[Seat], progress: Progress, keeps: bool = True
+        self, workers: Sequence[WorkerSlots], progress: Progress, keeps: bool = True
     ) -> None:
         self._progress = progress
         self._keeps = keeps
-        self._up = list(seats)
-        self._down: dict[Seat, asyncio.Task[None]] = {}
+        self._up = list(workers)
+        self._down: dict[WorkerSlots, asyncio.Task[None]] = {}
         """Workers that died, and the tasks that wait until they are up again."""
         self._commits: dict[str, str] = {}
 
@@ -147,7 +147,9 @@ class Cluster:
         self._progress.wait(f"starting {count} workers")
         try:
             async with asyncio.timeout(START_SECONDS):
-                await asyncio.gather(*(self._check(seat, stage) for seat in self._up))
+                await asyncio.gather(
+                    *(self._check(worker, stage) for worker in self._up)
+                )
         except TimeoutError as error:
             raise MissingError(
                 f"cluster.workers {count}: not all are up after {START_SECONDS:.0f} s; "
@@ -156,11 +158,11 @@ class Cluster:
         yield RemoteGrower(self, plan.settings, stage)
         if self._keeps:
             # A worker that fails here is found by the next stage.
-            resting = [seat.rest() for seat in self._up]
+            resting = [worker.rest() for worker in self._up]
             await asyncio.gather(*resting, return_exceptions=True)
 
     @asynccontextmanager
-    async def place(self, *, alone: bool) -> AsyncIterator[Seat]:
+    async def place(self, *, alone: bool) -> AsyncIterator[WorkerSlots]:
         """Takes a slot at the worker with the fewest tasks, for the block only.
 
         Waits until any worker is up. Raises the error of the last worker if all failed.
@@ -168,11 +170,11 @@ class Cluster:
         while True:
             while not self._up:
                 await self._any_up()
-            seat = min(self._up, key=lambda seat: seat.taken)
-            async with seat.place(alone=alone):
+            worker = min(self._up, key=lambda worker: worker.taken)
+            async with worker.place(alone=alone):
                 # It may have died while this task waited.
-                if seat in self._up:
-                    yield seat
+                if worker in self._up:
+                    yield worker
                     return
 
     async def _any_up(self) -> None:
@@ -181,44 +183,44 @@ class Cluster:
         for task in done:
             task.result()
 
-    def lost(self, seat: Seat, stage: bytes) -> None:
+    def lost(self, worker: WorkerSlots, stage: bytes) -> None:
         """Takes a dead worker out of use until Ray has restarted it."""
-        if seat not in self._up:
+        if worker not in self._up:
             return
-        self._up.remove(seat)
+        self._up.remove(worker)
         # Ray itself prints what it knows about the cause.
         self._progress.note("a worker ended; its tasks are given out again")
-        self._down[seat] = asyncio.create_task(self._revive(seat, stage))
+        self._down[worker] = asyncio.create_task(self._revive(worker, stage))
 
     async def aclose(self) -> None:
         """Stops everything that the workers run; Ray ends the workers."""
         for task in self._down.values():
             task.cancel()
-        closing = [seat.close() for seat in self._up]
+        closing = [worker.close() for worker in self._up]
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await asyncio.gather(
                     *self._down.values(), *closing, return_exceptions=True
                 )
 
-    async def _revive(self, seat: Seat, stage: bytes) -> None:
+    async def _revive(self, worker: WorkerSlots, stage: bytes) -> None:
         try:
-            await self._check(seat, stage)
+            await self._check(worker, stage)
         except AgentCliError as error:
             # The other workers continue without it.
             if len(self._down) > 1 or self._up:
                 self._progress.note(f"left out: {error}")
             raise
-        del self._down[seat]
-        self._up.append(seat)
+        del self._down[worker]
+        self._up.append(worker)
 
-    async def _check(self, seat: Seat, stage: bytes) -> None:
+    async def _check(self, worker: WorkerSlots, stage: bytes) -> None:
         """Waits for a worker to be ready.
 
         Raises the error that it reports, and DataError if the hub gave it other
         weights.
         """
-        report = await seat.prepare(stage)
+        report = await worker.prepare(stage)
         for model, commit in report.commits.items():
             first = self._commits.setdefault(model, commit)
             if commit != first:
@@ -245,11 +247,11 @@ class RemoteGrower:
 
         begun = time.perf_counter()
         for number in range(1, TRIES + 1):
-            async with self._cluster.place(alone=number == TRIES) as seat:
+            async with self._cluster.place(alone=number == TRIES) as worker:
                 try:
-                    grown = await seat.grow(self._stage, job)
+                    grown = await worker.grow(self._stage, job)
                 except RayActorError:
-                    self._cluster.lost(seat, self._stage)
+                    self._cluster.lost(worker, self._stage)
                     continue
             self._latest[grown.worker] = grown
             return TimedTree(grown.tree, grown.seconds, grown.pictures)
@@ -290,7 +292,7 @@ async def open_cluster(
         gpus = _gpus(settings, ray)
         _refuse_too_many(settings, ray.cluster_resources(), gpus)
         places = settings.rollout.concurrency
-        worker = ray.remote(RemoteWorker).options(
+        remote = ray.remote(RemoteWorker).options(
             num_cpus=1,
             num_gpus=gpus,
             max_restarts=FOR_EVER,
@@ -298,8 +300,8 @@ async def open_cluster(
             max_concurrency=places + 1,
             scheduling_strategy="SPREAD",
         )
-        seats = [Seat(worker.remote(), places) for _ in range(wanted.workers)]
-        async with aclosing(Cluster(seats, progress, keeps)) as cluster:
+        workers = [WorkerSlots(remote.remote(), places) for _ in range(wanted.workers)]
+        async with aclosing(Cluster(workers, progress, keeps)) as cluster:
             yield cluster
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-import agentcli
 from agentcli import errors
 from agentcli.environments.registry import make_world
 from agentcli.errors import AgentCliError, DataError, MissingError
@@ -123,7 +122,7 @@ def remote_stage(plan: SamplingPlan) -> RemoteStage:
 def versions_here() -> dict[str, str]:
     """The versions of packages, and a hash of agentcli's own source."""
     digest = sha256()
-    folder = Path(agentcli.__file__).parent
+    folder = Path(__file__).parents[1]
     for file in sorted(folder.rglob("*.py")):
         digest.update(file.read_bytes())
     # CPU and GPU builds count as one version: 2.13.0+cpu, 2.13.0+cu128.

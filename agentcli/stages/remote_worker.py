@@ -15,6 +15,7 @@ import msgspec
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import AgentCliError, MissingError
 from agentcli.stages.harvest import LocalGrower, Seedling
+from agentcli.stages.local_backend import LocalBackend
 from agentcli.stages.remote import (
     RemoteAnswer,
     RemoteFault,
@@ -27,7 +28,6 @@ from agentcli.stages.remote import (
     refuse_other_versions,
     versions_here,
 )
-from agentcli.stages.workplace import Workshop
 
 
 class RemoteWorker:
@@ -43,7 +43,7 @@ class RemoteWorker:
         self._grower: LocalGrower | None = None
         self._closing = AsyncExitStack()
         self._of_stage = AsyncExitStack()
-        self._workshop: Workshop | None = None
+        self._backend: LocalBackend | None = None
 
     async def prepare(self, stage: bytes) -> bytes:
         """Checks this machine, and opens engines and models."""
@@ -105,13 +105,13 @@ class RemoteWorker:
             ) from error
         refuse_other_files(wanted.hashes)
         plan = wanted.grower_plan()
-        if self._workshop is None:
+        if self._backend is None:
             engines = EnginePool(plan.settings.environment)
             pool = await self._closing.enter_async_context(engines)
-            workshop = Workshop(pool)
-            self._workshop = await self._closing.enter_async_context(aclosing(workshop))
+            backend = LocalBackend(pool)
+            self._backend = await self._closing.enter_async_context(aclosing(backend))
             self._closing.push_async_callback(self._of_stage.aclose)
-        opened = self._workshop.grower(plan)
+        opened = self._backend.grower(plan)
         return await self._of_stage.enter_async_context(opened)
 
 

@@ -16,7 +16,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import ClusterSettings, PolicySettings, Settings, VllmSettings
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import Outcome
-from agentcli.stages.cluster import Seat, _gpus
+from agentcli.stages.cluster import WorkerSlots, _gpus
 from agentcli.stages.harvest import Seedling
 from agentcli.stages.ray_start import _start
 from agentcli.stages.remote import RemoteAnswer, RemoteFault, RemoteReport, RemoteStage, RemoteTree, remote_stage
@@ -165,14 +165,14 @@ def test_the_tree_of_a_task_that_nobody_can_play_is_one_errored_leaf(tmp_path: P
 def test_a_task_that_is_alone_waits_for_the_others_and_they_for_it() -> None:
     order: list[str] = []
 
-    async def task(seat: Seat, name: str, alone: bool = False) -> None:
+    async def task(seat: WorkerSlots, name: str, alone: bool = False) -> None:
         async with seat.place(alone=alone):
             order.append(f"{name} in")
             await asyncio.sleep(0)
             order.append(f"{name} out")
 
     async def work() -> None:
-        seat = Seat(None, 2)
+        seat = WorkerSlots(None, 2)
         await asyncio.gather(task(seat, "a"), task(seat, "b"), task(seat, "c", alone=True), task(seat, "d"))
         assert seat.taken == 0
 

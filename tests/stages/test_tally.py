@@ -14,10 +14,10 @@ from agentcli.prompts.tagged import write_tagged
 from agentcli.records.files import read_json, read_records
 from agentcli.records.settings import PolicySettings, PromptSettings, RolloutSettings, Settings
 from agentcli.records.types import Episode, Ledger, Manifest, Move, Outcome, Step, StopReason, Task, Tree, Validity
+from agentcli.stages.local_backend import LocalBackend
 from agentcli.stages.rollout import perform, plan
 from agentcli.stages.session import Invocation, Session
 from agentcli.stages.tally import Tally, share_of_success, tally_of
-from agentcli.stages.workplace import Workshop
 from bad_input_runs import MODEL, START, folder
 from chat_server import ChatServer, completion
 from command_line import agentcli
@@ -273,7 +273,7 @@ def test_a_loop_is_told_that_training_leaves_errors_out(tmp_path: Path) -> None:
         rollout = plan(settings, tmp_path / "runs/x", model=None)
         async with EnginePool(settings.environment) as pool:
             with Session(rollout, Invocation([])) as session:
-                await perform(rollout, session, Workshop(pool), heard.append)
+                await perform(rollout, session, LocalBackend(pool), heard.append)
 
     asyncio.run(work())
     (line,) = heard
