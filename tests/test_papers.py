@@ -1,4 +1,4 @@
-"""PAPERS.md names functions and tests that there are."""
+"""PAPERS.md and its pages name functions and tests that there are."""
 
 import importlib
 import re
@@ -10,7 +10,8 @@ import agentcli
 import pytest
 
 ROOT = Path(__file__).parent.parent
-TEXT = ROOT.joinpath("PAPERS.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "PAPERS.md", *sorted(ROOT.glob("docs/papers/*.md"))]
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 NAMES = sorted(set(re.findall(r"`([^`\s]+)`", TEXT)))
 PACKAGES = sorted(path.parent.name for path in Path(agentcli.__file__).parent.glob("*/__init__.py"))
 OTHERS = {"evaluation.beyond", "test_time_branch"}
@@ -52,7 +53,7 @@ def test_a_test_is_there(name: str) -> None:
 
 
 def test_papers_are_cited_by_name() -> None:
-    """Their numbers mean something in PAPERS.md only."""
+    """Their numbers mean nothing to a reader."""
     # Not 0.001, 1,000 or runs/eval-001, and no letter drawn in dots.
     number = re.compile(r"(?<![\w.,/-])(?<!\d )00[0-4](?![\w-]| \d|,\d)")
     files = [path for folder in ("agentcli", "presets") for path in ROOT.joinpath(folder).rglob("*.*")]

@@ -11,7 +11,7 @@ Top down, the advantage of the action u -> v is what it adds to that (eq. 11):
 
 Two passes suffice at any depth. The estimate is unbiased however unevenly the tree was
 forked, as long as forks do not depend on the actions sampled (App. A.1). The forks of
-Algorithm 1 do depend on them (PAPERS.md, Deviations).
+Algorithm 1 do depend on them (docs/papers/carl.md, Deviations).
 
 Only steps with a sibling are trained (eq. 13). `update: all` trains the others too: an
 only child gets the advantage of the step before it (eq. 16; 0 at the root). Under
