@@ -45,6 +45,7 @@ BOMB = "\n".join(
     ]
 )
 """Aliases of aliases: with ten such lines, 10^10 values."""
+RANDOM = ("rollout", "--policy", "random", "-o", "new")
 PICTURED = (*ROLLOUT, "--set", "environment.options.pictures=true", "--set")
 
 MODELS: list[Case] = [
@@ -152,11 +153,11 @@ MODELS: list[Case] = [
 SETTINGS: list[Case] = [
     (f"{text!r}, {words[0]}", write("bad.yaml", text), (*words, "-c", "bad.yaml"), 2, ("bad.yaml", *said))
     for text, said in [
-        ("rollout: {leavs: 3}", ("no setting 'rollout.leavs'", "did you mean rollout.leaves?")),
+        ("rollout: {leavs: 3}", ("rollout.leavs", "did you mean rollout.leaves?")),
         ('evaluation: {label: "a\\ud800b"}', ("evaluation.label", r"a\ud800b")),
         ('environment: {panel: "a\\0b"}', ("environment.panel", r"a\x00b")),
         ('environment: {where: {"k\\ud800": [x]}}', ("environment.where", r"k\ud800")),
-        ("rolout: {leaves: 3}", ("no setting 'rolout'", "did you mean rollout?")),
+        ("rolout: {leaves: 3}", ("rolout", "did you mean rollout?")),
         ("rollout: 3", ("rollout: expected object, got int",)),
         ("rollout: {leaves: many}", ("rollout.leaves: expected int, got str",)),
         ("seed: 1\nseed: 2", (":2: key 'seed' is there twice",)),
@@ -220,10 +221,10 @@ NAMES: list[Case] = [
     ),
     ("run's credit method", None, (*RUN, "--set", "credit.method=grop"), 2, ("credit.method", "did you mean grpo?")),
     ("credit file", None, (*TRAIN, "--credit", "spark"), 3, ("spark.jsonl: no such file", "--method spark")),
-    ("world", None, (*ROLLOUT, "--env", "alfwrld"), 2, ("environment.name", "did you mean alfworld?")),
+    ("world", None, (*RANDOM, "--env", "alfwrld"), 2, ("environment.name", "did you mean alfworld?")),
     ("world to check", None, ("env", "check", "alfwrld"), 2, ("environment.name", "did you mean alfworld?")),
-    ("world's module", None, (*ROLLOUT, "--env", "no_world:X"), 2, ("environment.name", "no_world")),
-    ("world's class", None, (*ROLLOUT, "--env", "toy_world:X"), 2, ("environment.name", "toy_world has no X")),
+    ("world's module", None, (*RANDOM, "--env", "no_world:X"), 2, ("environment.name", "no_world")),
+    ("world's class", None, (*RANDOM, "--env", "toy_world:X"), 2, ("environment.name", "toy_world has no X")),
     ("world's data", None, ("demos", "--data", "runs", "-o", "new"), 3, ("json_2.1.1",)),
     ("policy", None, (*ROLLOUT, "--policy", "expret"), 2, ("policy.kind", "did you mean expert?")),
     ("demos policy", None, ("demos", "-c", "toy.yaml", "--policy", "nobody"), 2, ("policy.kind", "'nobody'")),

@@ -113,7 +113,6 @@ class Call:
             typed,
             base=self._inherited(),
             names=flags,
-            note=self.progress.note,
         )
         # Commands that play no world do not resolve what depends on the world.
         if "environment.name" in flags:

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from agentcli.errors import UsageError
-from agentcli.records.options import converted
+from agentcli.records.options import read
 from agentcli.records.training_settings import Aggregate
 from agentcli.records.types import Credit, Tree
-from agentcli.registry import Registry, nearest
+from agentcli.registry import Registry
 
 if TYPE_CHECKING:
     from agentcli.credit.equations import Equation
@@ -131,14 +131,7 @@ def settings_of(name: str, assign: Assign, switches: dict[str, Any]) -> msgspec.
     Raises UsageError for an unknown switch, with the nearest name, and for a bad value.
     """
     settings_class: type[msgspec.Struct] = REGISTRY.settings_class(assign)
-    fields = [field.name for field in msgspec.structs.fields(settings_class)]
-    for switch in switches:
-        if switch not in fields:
-            raise UsageError(
-                f"credit.{switch}: {name} has no such switch; "
-                f"{nearest(switch, fields, 'it has')}"
-            )
-    return converted(switches, settings_class, "credit")
+    return read(switches, settings_class, "credit.", name)
 
 
 def known(name: str) -> Method:

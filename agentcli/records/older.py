@@ -2,11 +2,6 @@
 
 from typing import Any
 
-MOVED = {"train.dpo": "train.options, with train.objective dpo"}
-"""Settings that have moved, and where they are now; users may still write the old path.
-"""
-
-
 def renamed(settings: dict[str, Any]) -> dict[str, Any]:
     """Recorded settings under the names of this version.
 
