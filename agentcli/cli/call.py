@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentcli.cli.effects import refuse_without_effect
+from agentcli.cli.option import Option
 from agentcli.cli.typed import typed_settings
 from agentcli.environments.making import BAR
 from agentcli.errors import UsageError
@@ -35,8 +36,11 @@ class Call:
     None, or False if it is a switch.
     """
 
-    def __init__(self, command: "Command", values: dict[str, Any]) -> None:
+    def __init__(
+        self, command: "Command", options: Sequence[Option], values: dict[str, Any]
+    ) -> None:
         self.command = command
+        self.options = options
         self.values = values
         self.words = ["agentcli", *sys.argv[1:]]
         self.dry = bool(values.get("dry_run"))
@@ -102,9 +106,8 @@ class Call:
         """The settings from all layers. Raises UsageError if an option does nothing."""
         from agentcli.stages.layers import resolve
 
-        options = self.command.every_option
-        typed = typed_settings(options, self.values)
-        flags = {option.path: option.shown for option in options if option.path}
+        typed = typed_settings(self.options, self.values)
+        flags = {option.path: option.shown for option in self.options if option.path}
         settings = resolve(
             self.values.get("preset"),
             self.values.get("config") or [],
@@ -119,7 +122,7 @@ class Call:
             from agentcli.environments.registry import settle
 
             settings = settle(settings)
-        refuse_without_effect(options, typed, settings)
+        refuse_without_effect(self.options, typed, settings)
         return settings
 
     def _inherited(self) -> dict[str, Any] | None:

@@ -25,6 +25,7 @@ CRITIC = method_option(
     "Critic whose value of every step is recorded; credit ppo reads it.",
     str,
     "DIR",
+    hidden=True,
 )
 
 

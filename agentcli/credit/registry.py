@@ -142,13 +142,19 @@ def known(name: str) -> Method:
     return METHODS.get(name, Method())
 
 
-def switches_of(name: str) -> list[str]:
+def switches_class(name: str) -> type[msgspec.Struct]:
+    """The class of a method's switches. Raises UsageError for an unknown method."""
+    kind: type[msgspec.Struct]
+    kind = REGISTRY.settings_class(REGISTRY.function(name, "assign")[0])
+    return kind
+
+
+def switches_of(name: str) -> tuple[str, ...]:
     """The names of a method's switches, in order of definition.
 
     Raises UsageError for an unknown method.
     """
-    settings_class = REGISTRY.settings_class(REGISTRY.function(name, "assign")[0])
-    return [field.name for field in msgspec.structs.fields(settings_class)]
+    return switches_class(name).__struct_fields__
 
 
 def shared_switches() -> set[str]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+
 def renamed(settings: dict[str, Any]) -> dict[str, Any]:
     """Recorded settings under the names of this version.
 

@@ -218,9 +218,9 @@ def _left_behind(values: Values, key: str, owner: str) -> dict[str, list[str]]:
             "evaluation": evaluation_class(RolloutSettings().method).__struct_fields__,
         }
     elif key == "credit.method":
-        common = shared_switches().intersection(values[section])
-        if common:
-            common &= set(switches_of(owner))
+        common = shared_switches()
+        if len(values[section]) > 1:
+            common = common.intersection(switches_of(owner))
         shared = {section: ("method", *common)}
     else:
         has_options = bool(values.get(section, {}).get("options"))

@@ -175,12 +175,12 @@ def test_the_line_after_an_interruption_can_be_typed(monkeypatch: pytest.MonkeyP
     [
         (
             ["rollout", "--set", "rollout.leavs=3"],
-            "--set rollout.leavs=3: no setting 'rollout.leavs'; did you mean rollout.leaves?",
+            "--set rollout.leavs=3: rollout.leavs: no such setting; did you mean rollout.leaves?",
         ),
         (["rollout", "--preset", "quikstart"], "no preset 'quikstart'; did you mean quickstart?"),
         (
             ["rollout", "--method", "chain", "--roots", "3"],
-            "--roots 3: rollout.roots: chain has no such setting; add --method arpo or",
+            "--roots 3: rollout.roots: no such setting; chain has none: add --method arpo or",
         ),
         (["rollout", "--policy", "expert", "--temperature", "0.5"], "--temperature has no effect with --policy expert"),
         (["eval", "--policy", "random", "--temperature", "0.5"], "--temperature has no effect with --policy random"),

@@ -80,7 +80,7 @@ def read_changes(call: Call) -> None:
     """Reads the settings that options and --set change, unless a file that is not here has others."""
     preset = call.values.get("preset")
     if call.values.get("set") and not str(preset).endswith(".yaml"):
-        typed = typed_settings(call.command.every_option, call.values)
+        typed = typed_settings(call.options, call.values)
         resolve(preset, [], {}, call.values["set"], typed)
 
 
