@@ -45,7 +45,6 @@ BOMB = "\n".join(
     ]
 )
 """Aliases of aliases: with ten such lines, 10^10 values."""
-RANDOM = ("rollout", "--policy", "random", "-o", "new")
 PICTURED = (*ROLLOUT, "--set", "environment.options.pictures=true", "--set")
 
 MODELS: list[Case] = [
@@ -221,10 +220,10 @@ NAMES: list[Case] = [
     ),
     ("run's credit method", None, (*RUN, "--set", "credit.method=grop"), 2, ("credit.method", "did you mean grpo?")),
     ("credit file", None, (*TRAIN, "--credit", "spark"), 3, ("spark.jsonl: no such file", "--method spark")),
-    ("world", None, (*RANDOM, "--env", "alfwrld"), 2, ("environment.name", "did you mean alfworld?")),
+    ("world", None, (*ROLLOUT, "--env", "alfwrld"), 2, ("environment.name", "did you mean alfworld?")),
     ("world to check", None, ("env", "check", "alfwrld"), 2, ("environment.name", "did you mean alfworld?")),
-    ("world's module", None, (*RANDOM, "--env", "no_world:X"), 2, ("environment.name", "no_world")),
-    ("world's class", None, (*RANDOM, "--env", "toy_world:X"), 2, ("environment.name", "toy_world has no X")),
+    ("world's module", None, (*ROLLOUT, "--env", "no_world:X"), 2, ("environment.name", "no_world")),
+    ("world's class", None, (*ROLLOUT, "--env", "toy_world:X"), 2, ("environment.name", "toy_world has no X")),
     ("world's data", None, ("demos", "--data", "runs", "-o", "new"), 3, ("json_2.1.1",)),
     ("policy", None, (*ROLLOUT, "--policy", "expret"), 2, ("policy.kind", "did you mean expert?")),
     ("demos policy", None, ("demos", "-c", "toy.yaml", "--policy", "nobody"), 2, ("policy.kind", "'nobody'")),

@@ -39,6 +39,7 @@ from agentcli.cli import (
     validate,
     view,
 )
+from agentcli.cli.call import register
 from agentcli.cli.command import Command
 from agentcli.cli.completion import ASKED
 from agentcli.cli.errors import FAILED, INTERRUPTED, say
@@ -155,14 +156,14 @@ def build(words: Sequence[str] | None = None) -> typer.Typer:
     )
     app.callback()(_main_options)
     for command in COMMANDS:
-        command.register(app, words)
+        register(command, app, words)
     for name, commands in GROUPS.items():
         group = typer.Typer(
             help=GROUP_HELPS[name], no_args_is_help=True, context_settings=CONTEXT
         )
         of_group = words if words is None or name in words else ()
         for command in commands:
-            command.register(group, of_group)
+            register(command, group, of_group)
         app.add_typer(group, name=name)
     return app
 

@@ -39,7 +39,9 @@ def assign_credit(call: Call) -> None:
         return
     from agentcli.stages.credit import perform, plan
 
-    call.carry_out(plan(call.settings, call.run, graph=call.values["graph"]), perform)
+    call.carry_out(
+        plan(call.settings, call.place.run, graph=call.values["graph"]), perform
+    )
 
 
 def _explain(call: Call) -> None:
@@ -54,14 +56,14 @@ def _explain(call: Call) -> None:
     from agentcli.stages.trees import count_trees
 
     settings = call.settings
-    trees = RunDirectory(call.run).existing_trees()
+    trees = RunDirectory(call.place.run).existing_trees()
     if call.dry:
         call.print_plan({"trees": trees}, [], {"trees": count_trees(trees)})
         return
     from agentcli.analysis.explain import explain_step
     from agentcli.reports.output import print_explanation
 
-    explanation = explain_step(settings, call.run, call.values["explain"])
+    explanation = explain_step(settings, call.place.run, call.values["explain"])
     print_explanation(explanation, json=call.values["json"])
 
 

@@ -41,9 +41,9 @@ def show(call: Call) -> None:
         print(json.dumps(values))
         return
     print(file.read_text(encoding="utf-8").rstrip())
-    base = read_yaml(file).get(EXTENDS)
-    if base is not None:
-        print(f"the rest: agentcli preset show {base}", file=sys.stderr)
+    preset = read_yaml(file).get(EXTENDS)
+    if preset is not None:
+        print(f"the rest: agentcli preset show {preset}", file=sys.stderr)
 
 
 def copy(call: Call) -> None:

@@ -41,8 +41,10 @@ EXTENDS = "extends"
 """Key of a settings file: the shipped preset whose settings it starts from."""
 PACKAGE = Path(__file__).resolve().parents[1]
 EMPTY: Values = MappingProxyType({})
-OWNERS = ("rollout.method", "credit.method", "environment.name", "train.objective")
-"""The settings that name who owns a section."""
+METHODS = ("rollout.method", "credit.method")
+"""The settings that name the method that owns a section."""
+OPTIONED = ("environment.name", "train.objective")
+"""The settings that name whose the `options` beside them are."""
 UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 """NUL, and surrogates, which come from YAML escapes or from shell words not in UTF-8.
 """
@@ -87,7 +89,7 @@ def resolve(
     layers += _from_environment(environ)
     layers += _from_options(sets, flags, names)
     merged = msgspec.to_builtins(Settings())
-    last = {key: _last_named(layers, key, merged) for key in OWNERS}
+    last = {key: _last_named(layers, key, merged) for key in (*METHODS, *OPTIONED)}
     for layer in layers:
         _check(layer, last["rollout.method"][0])
         merged = overlay(merged, _without_former(layer, last))
@@ -184,7 +186,7 @@ def _without_former(layer: Layer, last: Mapping[str, tuple[str, str]]) -> Values
     """The settings of a layer, without those of an owner that another one replaces.
 
     A layer that names no owner is meant for the last one. Raises UsageError if the user
-    wrote what would be left out.
+    wrote what would be left out for another method.
     """
     values = layer.values
     for key, (owner, place) in last.items():
@@ -192,7 +194,7 @@ def _without_former(layer: Layer, last: Mapping[str, tuple[str, str]]) -> Values
         if former == owner:
             continue
         lost = _left_behind(values, key, owner)
-        if layer.users and any(lost.values()):
+        if key in METHODS and layer.users and any(lost.values()):
             paths = [f"{name}.{one}" for name, found in lost.items() for one in found]
             raise UsageError(
                 f"{layer.place}: {', '.join(paths)}: of {key} {former}, and {place} "
@@ -209,9 +211,8 @@ def _left_behind(values: Values, key: str, owner: str) -> dict[str, list[str]]:
     """By section, the settings that `owner` does not share with the one before it.
 
     Exploration methods share RolloutSettings; credit methods the switches of
-    credit/switches.py, if both have them. The others share all but their `options`.
+    credit/switches.py, if both have them. Worlds and objectives share all but options.
     """
-    section = key.partition(".")[0]
     if key == "rollout.method":
         shared = {
             "rollout": RolloutSettings.__struct_fields__,
@@ -219,12 +220,11 @@ def _left_behind(values: Values, key: str, owner: str) -> dict[str, list[str]]:
         }
     elif key == "credit.method":
         common = shared_switches()
-        if len(values[section]) > 1:
+        if len(values["credit"]) > 1:
             common = common.intersection(switches_of(owner))
-        shared = {section: ("method", *common)}
+        shared = {"credit": ("method", *common)}
     else:
-        has_options = bool(values.get(section, {}).get("options"))
-        return {section: ["options"] if has_options else []}
+        return {key.partition(".")[0]: ["options"]}
     return {
         part: [name for name in values.get(part, {}) if name not in names]
         for part, names in shared.items()
@@ -266,8 +266,9 @@ def _hint(method: str, path: str, siblings: list[str]) -> str:
         others = " or ".join(methods[path])
         return f"{method} has none: add --method {others}, or leave it out"
     above, dot, key = path.rpartition(".")
-    for known, remedy in ((siblings, ""), (methods, ", with --method {}")):
-        beside = [one for one in known if one.rpartition(".")[0] == above]
+    remedies = ((siblings, ""), (list(methods), ", with --method {}"))
+    for names, remedy in remedies:
+        beside = [one for one in names if one.rpartition(".")[0] == above]
         near = closest(key, [one.rpartition(".")[2] for one in beside])
         if near:
             name = f"{above}{dot}{near}"
