@@ -23,6 +23,10 @@ from agentcli.errors import UsageError
 
 OWN_FILES: dict[str, str] = {}
 """The Python files that plug-ins were taken from, as a setting names each."""
+OWN_MODULES: dict[str, ModuleType] = {}
+"""The modules made from these files; `sys.modules` has none of them, so that a file
+named as a library hides nothing.
+"""
 
 
 def own_line(error: BaseException) -> str | None:
@@ -168,6 +172,7 @@ class Registry:
         if folder not in sys.path:
             sys.path.append(folder)
         OWN_FILES[os.path.abspath(name)] = name
+        OWN_MODULES[module.__name__] = module
         try:
             spec.loader.exec_module(module)
         except SyntaxError as error:

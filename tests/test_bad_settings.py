@@ -152,11 +152,11 @@ MODELS: list[Case] = [
 SETTINGS: list[Case] = [
     (f"{text!r}, {words[0]}", write("bad.yaml", text), (*words, "-c", "bad.yaml"), 2, ("bad.yaml", *said))
     for text, said in [
-        ("rollout: {leavs: 3}", ("no setting 'rollout.leavs'", "did you mean rollout.leaves?")),
+        ("rollout: {leavs: 3}", ("rollout.leavs", "did you mean rollout.leaves?")),
         ('evaluation: {label: "a\\ud800b"}', ("evaluation.label", r"a\ud800b")),
         ('environment: {panel: "a\\0b"}', ("environment.panel", r"a\x00b")),
         ('environment: {where: {"k\\ud800": [x]}}', ("environment.where", r"k\ud800")),
-        ("rolout: {leaves: 3}", ("no setting 'rolout'", "did you mean rollout?")),
+        ("rolout: {leaves: 3}", ("rolout", "did you mean rollout?")),
         ("rollout: 3", ("rollout: expected object, got int",)),
         ("rollout: {leaves: many}", ("rollout.leaves: expected int, got str",)),
         ("seed: 1\nseed: 2", (":2: key 'seed' is there twice",)),

@@ -39,6 +39,7 @@ from agentcli.cli import (
     validate,
     view,
 )
+from agentcli.cli.call import register
 from agentcli.cli.command import Command
 from agentcli.cli.completion import ASKED
 from agentcli.cli.errors import FAILED, INTERRUPTED, say
@@ -116,6 +117,8 @@ def _run(words: list[str]) -> int | None:
             return 0
         say(explain(error, words, command_tree()))
         return UsageError.exit_code
+    except typer.Exit as error:
+        return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         say("interrupted before anything was done; type the same command again")
         return INTERRUPTED
@@ -153,15 +156,14 @@ def build(words: Sequence[str] | None = None) -> typer.Typer:
     )
     app.callback()(_main_options)
     for command in COMMANDS:
-        is_typed = words is None or command.name in words
-        command.register(app, with_options=is_typed)
+        register(command, app, words)
     for name, commands in GROUPS.items():
         group = typer.Typer(
             help=GROUP_HELPS[name], no_args_is_help=True, context_settings=CONTEXT
         )
-        is_typed = words is None or name in words
+        of_group = words if words is None or name in words else ()
         for command in commands:
-            command.register(group, with_options=is_typed)
+            register(command, group, of_group)
         app.add_typer(group, name=name)
     return app
 

@@ -4,6 +4,7 @@ from agentcli.cli import completion
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.completion import fixed
+from agentcli.cli.method_options import credit_options
 from agentcli.cli.option import file_option, method_option
 from agentcli.cli.options import (
     LAYERS,
@@ -15,20 +16,6 @@ from agentcli.cli.options import (
 )
 from agentcli.errors import UsageError
 
-FORM = method_option(
-    "--form",
-    "credit.form",
-    "paper or release, where a method has both.",
-    metavar="FORM",
-    values=fixed("paper", "release"),
-)
-SIMILARITY = method_option(
-    "--similarity",
-    "credit.similarity",
-    "Which states are one (gigpo, rewardflow): exact, difflib:0.9 or embedding:0.9.",
-    metavar="RULE",
-    values=fixed("exact", "difflib:0.9", "embedding:0.9"),
-)
 GRAPH = file_option(
     "--graph", None, "Also write the state graphs: GraphML, DOT and JSON.", bool
 )
@@ -52,7 +39,9 @@ def assign_credit(call: Call) -> None:
         return
     from agentcli.stages.credit import perform, plan
 
-    call.carry_out(plan(call.settings, call.run, graph=call.values["graph"]), perform)
+    call.carry_out(
+        plan(call.settings, call.place.run, graph=call.values["graph"]), perform
+    )
 
 
 def _explain(call: Call) -> None:
@@ -67,14 +56,14 @@ def _explain(call: Call) -> None:
     from agentcli.stages.trees import count_trees
 
     settings = call.settings
-    trees = RunDirectory(call.run).existing_trees()
+    trees = RunDirectory(call.place.run).existing_trees()
     if call.dry:
         call.print_plan({"trees": trees}, [], {"trees": count_trees(trees)})
         return
     from agentcli.analysis.explain import explain_step
     from agentcli.reports.output import print_explanation
 
-    explanation = explain_step(settings, call.run, call.values["explain"])
+    explanation = explain_step(settings, call.place.run, call.values["explain"])
     print_explanation(explanation, json=call.values["json"])
 
 
@@ -88,17 +77,16 @@ COMMAND = Command(
         METHOD.to(
             "credit.method",
             "How steps are credited, however their trees grew: grpo, grpo-prm, rloo, "
-            "gigpo, rewardflow, spark, carl, treerl, treerpo, arpo, rlvmr, dpepo, ppo "
-            "or rare-tool.",
+            "gigpo, rewardflow, spark, carl, treerl, treerpo, arpo, rlvmr, dpepo, ppo, "
+            "rare-tool, or FILE.py:FUNCTION. `--method NAME --help` shows its options.",
             completion.credit_methods,
         ),
-        FORM,
-        SIMILARITY,
         EXPLAIN,
         GRAPH,
         RESUME,
         OVERWRITE,
         *REPORTING,
     ),
+    of_methods=credit_options,
     example="agentcli assign-credit runs/x --method rewardflow",
 )

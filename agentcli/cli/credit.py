@@ -40,7 +40,7 @@ def compare(call: Call) -> None:
     from agentcli.reports.output import print_agreement
 
     most = MOST if top is None else top
-    agreement = compare_credit(call.run, methods, call.progress, most)
+    agreement = compare_credit(call.place.run, methods, call.progress, most)
     print_agreement(agreement, json=call.values["json"])
 
 

@@ -44,8 +44,8 @@ def demos(call: Call) -> None:
 
     settings = _without_habits(call)
     demonstrator = msgspec.structs.replace(settings.policy, kind=settings.demos.policy)
-    model = call.model(msgspec.structs.replace(settings, policy=demonstrator))
-    out = call.new_run()
+    model = call.place.model(msgspec.structs.replace(settings, policy=demonstrator))
+    out = call.place.new_run()
     if call.values["annotate"] is not None:
         _annotate(call, out, model)
         return

@@ -12,7 +12,7 @@ def evaluate(call: Call) -> None:
     """
     from agentcli.stages.evaluate import perform, plan_evaluation
 
-    model = call.model()
+    model = call.place.model(call.settings)
     plan = plan_evaluation(call.settings, folder(call), model=model)
     call.carry_out(plan, perform)
 

@@ -67,8 +67,8 @@ def folder(call: Call) -> Path:
 
     policy = call.settings.policy
     if call.values["run"] is not None:
-        return call.write_to(call.values["run"])
+        return call.place.write_to(call.values["run"])
     model_is_of_a_run = policy.kind in LOADING and policy.model is None
-    if call.source is not None and model_is_of_a_run:
-        return call.write_to(call.source)
-    return call.new_run()
+    if call.place.source is not None and model_is_of_a_run:
+        return call.place.write_to(call.place.source)
+    return call.place.new_run()

@@ -62,7 +62,7 @@ def export(call: Call) -> None:
     from agentcli.stages.export import perform, plan
 
     export_plan = plan(
-        call.run,
+        call.place.run,
         call.values["to"],
         call.values["out"],
         credit=call.values["credit"],

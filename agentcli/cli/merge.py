@@ -25,7 +25,7 @@ def merge(call: Call) -> None:
             "name the run directories of all shards: agentcli merge SHARD... -o DIR"
         )
     # A shard may contain a rollout and evaluations: each stage is merged separately.
-    for stage in plan(call.values["shards"], call.new_run()):
+    for stage in plan(call.values["shards"], call.place.new_run()):
         call.carry_out(stage, perform, stage.settings)
 
 

@@ -1,73 +1,106 @@
-"""Options generated from the settings of exploration methods.
+"""Options generated from the settings of exploration and credit methods.
 
 A setting of a method is one field with a docstring. The option, its help and its
-completion are generated from that. This imports the methods.
+completion are generated from that. This imports the methods. Help shows the options of
+the method that is named with them (`--method NAME --help`).
 """
 
 import dataclasses
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from agentcli.cli.completion import fixed
 from agentcli.cli.option import Option, in_words, method_option
+from agentcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+    from msgspec.structs import FieldInfo
 
 PLAIN = (int, float, str, bool)
 """The types of settings that can be typed as one word."""
 
 
-def growth_options() -> tuple[Option, ...]:
-    """The options of the exploration methods, under headings that name the methods.
+def growth_options(method: str | None = None) -> tuple[Option, ...]:
+    """The options of the exploration methods; those of `method` are shown.
 
     Voting is left out: it is a command of its own, test-time-branch.
     """
     from agentcli.exploration.registry import method_names
-    from agentcli.exploration.settings import VOTING
+    from agentcli.exploration.settings import VOTING, added_fields, rollout_class
 
+    names = [name for name in method_names() if name != VOTING]
+
+    def options_of(name: str) -> Iterator[Option]:
+        return _setting_options(rollout_class(name), added_fields(name), "rollout")
+
+    return _of_methods(names, method, options_of)
+
+
+def credit_options(method: str | None = None) -> tuple[Option, ...]:
+    """The options of the credit methods; those of `method` are shown."""
+    from agentcli.credit.registry import method_names, switches_class
+
+    def options_of(name: str) -> Iterator[Option]:
+        from msgspec.structs import fields
+
+        kind = switches_class(name)
+        return _setting_options(kind, fields(kind), "credit")
+
+    return _of_methods(method_names(), method, options_of)
+
+
+def voting_options(method: str | None = None) -> tuple[Option, ...]:
+    """Options for the vote of test-time branching; there is no other `method`."""
+    from agentcli.exploration.settings import VOTING, added_fields, rollout_class
+
+    kind = rollout_class(VOTING)
+    return tuple(_setting_options(kind, added_fields(VOTING), "evaluation"))
+
+
+def _of_methods(
+    names: Iterable[str],
+    named: str | None,
+    options_of: Callable[[str], Iterable[Option]],
+) -> tuple[Option, ...]:
+    """One option for every name of a setting; the first method that has it says what.
+
+    That is the method `named`, whose options are shown.
+    """
     options: dict[str, Option] = {}
-    methods: dict[str, list[str]] = defaultdict(list)
-    defaults: dict[str, list[str]] = defaultdict(list)
-    for method in method_names():
-        if method == VOTING:
-            continue
-        for option in setting_options(method, "rollout"):
-            options.setdefault(option.name, option)
-            methods[option.name].append(method)
-            defaults[option.name].append(option.default or "")
-    for name, option in options.items():
-        options[name] = dataclasses.replace(
-            option,
-            panel=f"Only with --method {', '.join(methods[name])}",
-            default=" or ".join(dict.fromkeys(filter(None, defaults[name]))),
-        )
+    if named is not None:
+        try:
+            for option in options_of(named):
+                panel = f"Only with --method {named}"
+                options[option.name] = dataclasses.replace(option, panel=panel)
+        except UsageError:
+            # An unknown method is refused where the settings are resolved.
+            pass
+    for name in names:
+        for option in options_of(name):
+            options.setdefault(option.name, dataclasses.replace(option, hidden=True))
     return tuple(options.values())
 
 
-def voting_options() -> tuple[Option, ...]:
-    """Options for the vote of test-time branching."""
-    from agentcli.exploration.settings import VOTING
-
-    return tuple(setting_options(VOTING, "evaluation"))
-
-
-def setting_options(method: str, section: str) -> Iterator[Option]:
-    """One option for every plain setting that a method adds, as `section`.NAME."""
-    from agentcli.exploration.settings import added_fields, rollout_class
+def _setting_options(
+    kind: "type[Struct]", fields: "Iterable[FieldInfo]", section: str
+) -> Iterator[Option]:
+    """One option for every plain setting among the fields of a class."""
     from agentcli.records.docs import field_docs
 
-    docs = field_docs(rollout_class(method))
-    for field in added_fields(method):
-        kind, choices = _typed_as(field.type)
+    docs = field_docs(kind)
+    for field in fields:
+        value, choices = _typed_as(field.type)
         # A section or a list of numbers can be set only in a file or by --set.
-        if kind is None:
+        if value is None:
             continue
         flag = field.name.replace("_", "-")
         yield method_option(
-            f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}",
+            f"--{flag}/--no-{flag}" if value is bool else f"--{flag}",
             f"{section}.{field.name}",
             docs.get(field.name, ""),
-            kind,
+            value,
             "|".join(choices) or None,
             fixed(*choices) if choices else None,
             default=in_words(field.default),

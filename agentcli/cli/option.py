@@ -32,6 +32,8 @@ class Option:
     panel: str = "Options"
     default: str | None = None
     """The setting's default in words, if not all methods have the setting."""
+    hidden: bool = False
+    """Whether help leaves it out unless a method is named: it is of few methods."""
 
     @property
     def positional(self) -> bool:
@@ -96,6 +98,7 @@ class Option:
                 help=self.whole_help,
                 rich_help_panel=self.panel,
                 autocompletion=complete,
+                hidden=self.hidden,
             )
         # The switch of a setting has three values: on, off, and as in the files.
         is_switch = self.kind is bool and self.path is None

@@ -103,7 +103,8 @@ METHOD = method_option(
     "--method",
     "rollout.method",
     "How trees grow (`assign-credit --method` says how steps are credited): chain, "
-    "spark, carl, arpo, treerl, treerpo, dpepo, rare-tool, or FILE.py:FUNCTION.",
+    "spark, carl, arpo, treerl, treerpo, dpepo, rare-tool, or FILE.py:FUNCTION. "
+    "`--method NAME --help` shows its options.",
     metavar="NAME",
     values=completion.exploration_methods,
 )
@@ -131,6 +132,7 @@ MINIMUM_LEAVES = method_option(
     "rollout.minimum_leaves",
     "Leaves from which a tree cut by --deadline is kept.",
     int,
+    hidden=True,
 )
 BUDGET = method_option(
     "--budget",
@@ -146,6 +148,7 @@ PRM = method_option(
     "Process reward model that scores every step; credit grpo-prm reads it.",
     str,
     "DIR|ID",
+    hidden=True,
 )
 ITERATION = method_option(
     "--iteration",
@@ -153,6 +156,7 @@ ITERATION = method_option(
     "Take the tasks and the seed of this iteration of `run`.",
     int,
     "K",
+    hidden=True,
 )
 
 CREDIT_METHOD = method_option(

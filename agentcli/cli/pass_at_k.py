@@ -18,7 +18,7 @@ def pass_at_k(call: Call) -> None:
     """
     from agentcli.stages.evaluate import perform, plan_pass_at_k
 
-    model = call.model()
+    model = call.place.model(call.settings)
     plan = plan_pass_at_k(call.settings, folder(call), model=model)
     call.carry_out(plan, perform)
 

@@ -69,7 +69,7 @@ def plot(call: Call) -> None:
     window = call.values["window"]
     if window is not None and window < 1:
         raise UsageError(f"--window {window}: must be at least 1")
-    runs = call.values["runs"] or [call.run]
+    runs = call.values["runs"] or [call.place.run]
     out = call.values["out"] or Path("plot.svg")
     check_suffix(out)
     call.refuse_existing(out)

@@ -31,17 +31,18 @@ def show(call: Call) -> None:
     """Print a preset with its comments; with --json its settings, what it extends too."""
     import json
 
-    from agentcli.stages.layers import file_layer, values_of
+    from agentcli.stages.layers import EXTENDS, file_values
+    from agentcli.stages.yaml_files import read_yaml
 
     file = _typed_preset(call)
     # A file that cannot be read as settings is refused before anything is printed.
-    layer = file_layer(file)
+    values = file_values(file)
     if call.values["json"]:
-        print(json.dumps(values_of(layer)))
+        print(json.dumps(values))
         return
     print(file.read_text(encoding="utf-8").rstrip())
-    for base, _ in layer.parts[:-1]:
-        preset = Path(base).stem
+    preset = read_yaml(file).get(EXTENDS)
+    if preset is not None:
         print(f"the rest: agentcli preset show {preset}", file=sys.stderr)
 
 

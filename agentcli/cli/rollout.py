@@ -25,6 +25,7 @@ CRITIC = method_option(
     "Critic whose value of every step is recorded; credit ppo reads it.",
     str,
     "DIR",
+    hidden=True,
 )
 
 
@@ -33,12 +34,13 @@ def rollout(call: Call) -> None:
 
     Without --preset, -c or --model, settings and model are taken from runs/latest.
     """
-    from agentcli.exploration.registry import check
     from agentcli.stages.rollout import perform, plan
 
-    check(call.settings, call.progress.note)
-    model = call.model()
-    call.carry_out(plan(call.settings, call.new_run(), model=model), perform)
+    growth = plan(
+        call.settings, call.place.new_run(), model=call.place.model(call.settings)
+    )
+    call.note(call.settings.rollout.remark)
+    call.carry_out(growth, perform)
 
 
 COMMAND = Command(

@@ -47,19 +47,20 @@ def run(call: Call) -> None:
 
     PRESET sets method and world.
     """
-    from agentcli.exploration.registry import check
     from agentcli.stages.loop import perform
     from agentcli.stages.loop_plan import plan
     from agentcli.training.objectives import make_objective
 
-    check(call.settings, call.progress.note)
     objective = call.settings.train.objective
     if call.values["credit"] and not make_objective(objective).reads_credit:
         raise UsageError(
             f"--credit has no effect with train.objective {objective}, which reads no "
             "credit; leave it out"
         )
-    loop = plan(call.settings, call.new_run(), model=call.model())
+    loop = plan(
+        call.settings, call.place.new_run(), model=call.place.model(call.settings)
+    )
+    call.note(call.settings.rollout.remark)
     call.carry_out(loop, perform, loop.used)
 
 

@@ -40,7 +40,7 @@ def serve(call: Call) -> None:
     if port not in PORTS:
         raise UsageError(f"--port {port}: a port is a number from 1 to {PORTS[-1]}")
     settings = call.settings
-    model = find_model(settings, call.source)
+    model = find_model(settings, call.place.source)
     assert model is not None  # only policies without a model have none
     host = call.values["host"] or "127.0.0.1"
     server = plan(settings, model, host=host, port=port)

@@ -37,8 +37,8 @@ def sft(call: Call) -> None:
     """
     from agentcli.stages.sft import perform, plan
 
-    runs = [call.run, *(call.values["more"] or [])]
-    call.carry_out(plan(call.settings, runs, call.new_run()), perform)
+    runs = [call.place.run, *(call.values["more"] or [])]
+    call.carry_out(plan(call.settings, runs, call.place.new_run()), perform)
 
 
 COMMAND = Command(

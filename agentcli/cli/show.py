@@ -162,7 +162,7 @@ def _show_run(call: Call) -> None:
     from agentcli.reports.show.trees import tree_overviews, trees_file
     from agentcli.stages.trees import note_lost_trees
 
-    run = call.run
+    run = call.place.run
     held = holdings(run)
     if call.values["evaluation"] or call.values["failed"] or call.values["kind"]:
         # If only certain trees are asked for, show nothing else.
@@ -197,7 +197,7 @@ def _beside_line(call: Call, trees: Path, line: int) -> str:
 
     from agentcli.reports.show.runs import counterpart
 
-    run = call.run
+    run = call.place.run
     words = ["show", str(run), str(line)]
     if call.values["evaluation"]:
         words += ["--evaluation", call.values["evaluation"]]
@@ -226,14 +226,14 @@ def _show_calls(call: Call) -> None:
     from agentcli.reports.show.trees import trees_file
 
     if call.values["tree"] is not None:
-        shown = _find(call, call.run, call.values["tree"])
+        shown = _find(call, call.place.run, call.values["tree"])
         if call.values["json"]:
             for step in shown.tree.steps:
                 print_json({"action": step.action, "notes": step.notes})
             return
         console().print(steps_table(shown))
         return
-    file = trees_file(call.run, call.values["evaluation"])
+    file = trees_file(call.place.run, call.values["evaluation"])
     shares = call_shares(read_records(file, Tree))
     if call.values["json"]:
         for one in shares:
@@ -247,7 +247,7 @@ def _show_tree(call: Call) -> None:
     from agentcli.reports.show.drawing import side_by_side, tree_drawing
     from agentcli.stages.resolve import find_run
 
-    shown = _find(call, call.run, call.values["tree"])
+    shown = _find(call, call.place.run, call.values["tree"])
     if call.values["trajectory"] is not None:
         _show_trajectory(call, shown)
         return
@@ -299,7 +299,7 @@ def _show_step(call: Call) -> None:
             f"--step {wanted}: write LINE:STEP, for instance --step 1:0, or the step's "
             "number after TREE"
         )
-    shown = _find(call, call.run, line or tree)
+    shown = _find(call, call.place.run, line or tree)
     number = int(digits)
     if number >= len(shown.tree.steps):
         raise UsageError(

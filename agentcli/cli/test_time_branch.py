@@ -13,7 +13,7 @@ def test_time_branch(call: Call) -> None:
     """
     from agentcli.stages.evaluate import perform, plan_test_time_branch
 
-    model = call.model()
+    model = call.place.model(call.settings)
     plan = plan_test_time_branch(call.settings, folder(call), model=model)
     call.carry_out(plan, perform)
 

@@ -49,14 +49,14 @@ def train(call: Call) -> None:
     from agentcli.stages.train import perform, plan
 
     settings = call.settings
-    run = call.run
-    model = call.model(updated=False)
+    run = call.place.run
+    model = call.place.model(settings, updated=False)
     if model is None:
         raise UsageError(
             f"policy.kind is {settings.policy.kind}, which has no weights to train; "
             "name a model with --model DIR|ID"
         )
-    update = plan(settings, run, call.write_to(run), model=model)
+    update = plan(settings, run, call.place.write_to(run), model=model)
     call.carry_out(update, perform, update.used)
 
 

@@ -50,6 +50,16 @@ def parse_where(texts: list[str]) -> dict[str, list[str]]:
     return values
 
 
+def value_after(flag: str, words: Sequence[str]) -> str | None:
+    """The last value that was typed for an option; None if there is none."""
+    value = None
+    for word, after in pairwise([*words, ""]):
+        name, equals, text = word.partition("=")
+        if name == flag:
+            value = text if equals else after
+    return value or None
+
+
 def refuse_empty(words: Sequence[str]) -> None:
     """Raises typer.BadParameter for an empty word.
 

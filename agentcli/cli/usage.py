@@ -14,6 +14,7 @@ import typer
 
 from agentcli.cli.command import Command
 from agentcli.cli.option import Option
+from agentcli.cli.typed import value_after
 from agentcli.registry import closest
 
 Node: TypeAlias = "Command | Mapping[str, Node]"
@@ -74,7 +75,8 @@ def _problem_of_group(
 def _problem_of_command(
     error: Exception, words: Sequence[str], command: Command
 ) -> str:
-    options = {name: option for option in command.every_option for name in option.names}
+    known = command.options_with(value_after("--method", words))
+    options = {name: option for option in known for name in option.names}
     for word, value in pairwise(words):
         if word in options and options[word].takes_value and value in options:
             return f"{word} {_need(options[word])}, not {value};"

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from agentcli.errors import UsageError
-from agentcli.records.options import converted
+from agentcli.records.options import read
 from agentcli.records.training_settings import Aggregate
 from agentcli.records.types import Credit, Tree
-from agentcli.registry import Registry, nearest
+from agentcli.registry import Registry
 
 if TYPE_CHECKING:
     from agentcli.credit.equations import Equation
@@ -131,14 +131,7 @@ def settings_of(name: str, assign: Assign, switches: dict[str, Any]) -> msgspec.
     Raises UsageError for an unknown switch, with the nearest name, and for a bad value.
     """
     settings_class: type[msgspec.Struct] = REGISTRY.settings_class(assign)
-    fields = [field.name for field in msgspec.structs.fields(settings_class)]
-    for switch in switches:
-        if switch not in fields:
-            raise UsageError(
-                f"credit.{switch}: {name} has no such switch; "
-                f"{nearest(switch, fields, 'it has')}"
-            )
-    return converted(switches, settings_class, "credit")
+    return read(switches, settings_class, "credit.", name)
 
 
 def known(name: str) -> Method:
@@ -149,13 +142,19 @@ def known(name: str) -> Method:
     return METHODS.get(name, Method())
 
 
-def switches_of(name: str) -> list[str]:
+def switches_class(name: str) -> type[msgspec.Struct]:
+    """The class of a method's switches. Raises UsageError for an unknown method."""
+    kind: type[msgspec.Struct]
+    kind = REGISTRY.settings_class(REGISTRY.function(name, "assign")[0])
+    return kind
+
+
+def switches_of(name: str) -> tuple[str, ...]:
     """The names of a method's switches, in order of definition.
 
     Raises UsageError for an unknown method.
     """
-    settings_class = REGISTRY.settings_class(REGISTRY.function(name, "assign")[0])
-    return [field.name for field in msgspec.structs.fields(settings_class)]
+    return switches_class(name).__struct_fields__
 
 
 def shared_switches() -> set[str]:

@@ -37,7 +37,7 @@ from typing import (
 import msgspec
 
 from agentcli.errors import EngineError, UsageError
-from agentcli.records.options import read_options
+from agentcli.records.options import read
 from agentcli.records.pictures import Picture as Picture
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Reward, Task
@@ -403,7 +403,7 @@ class Examining(Protocol):
 
 def options_of(settings: EnvironmentSettings, kind: type[OptionsT]) -> OptionsT:
     """The options, as the world's own type. Raises UsageError naming a wrong option."""
-    return read_options(settings.options, kind, PLACE, settings.name)
+    return read(settings.options, kind, f"{PLACE}.", settings.name)
 
 
 def world_as(

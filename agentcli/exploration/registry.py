@@ -63,10 +63,9 @@ def make(name: str) -> Explore:
     return explore
 
 
-def check(settings: Settings, note: Callable[[str], None] | None = None) -> None:
+def check(settings: Settings) -> None:
     """Refuses settings that would fail in the first tree, before a policy is loaded.
 
-    `note` gets a line on defaults that a user should know of.
     Raises UsageError for an unknown method, a malformed budget, conflicting values,
     rollout.distinct with a method that votes, and rollout.answer_judge with one that
     acts in several copies.
@@ -75,8 +74,6 @@ def check(settings: Settings, note: Callable[[str], None] | None = None) -> None
     make(rollout.method)
     parse_budget(rollout.budget)
     rollout.check()
-    if note is not None and rollout.remark:
-        note(rollout.remark)
     if rollout.answer_judge is not None and rollout.numbered:
         raise UsageError(
             f"rollout.answer_judge: a response of {rollout.method} acts in several "

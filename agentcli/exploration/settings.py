@@ -17,14 +17,13 @@ from msgspec.structs import FieldInfo
 
 from agentcli.errors import UsageError
 from agentcli.exploration.registry import REGISTRY, make, method_names
+from agentcli.records.options import value_at
 from agentcli.records.section import Section
 from agentcli.records.settings import EvaluationSettings, RolloutSettings, Settings
 
 VOTING = "test-time-branch"
 
 SectionT = TypeVar("SectionT", bound=Section)
-FieldDefinition = tuple[str, Any, Any]
-"""Name, type and default."""
 
 
 @cache
@@ -50,12 +49,7 @@ def evaluation_class(method: str) -> type[EvaluationSettings]:
     These are test-time-branch and the method's `alone`. The fields of `alone` default
     to None, which means the value in `rollout`.
     """
-    fields: list[FieldDefinition] = []
-    for field in added_fields(VOTING):
-        default = field.default
-        if field.default_factory is not msgspec.NODEFAULT:
-            default = msgspec.field(default_factory=field.default_factory)
-        fields.append((field.name, field.type, default))
+    fields = [(field.name, field.type, field.default) for field in added_fields(VOTING)]
     for field in added_fields(rollout_class(method).alone):
         fields.append((field.name, field.type | None, None))
     return _extended(EvaluationSettings, fields)
@@ -65,17 +59,10 @@ def evaluation_class(method: str) -> type[EvaluationSettings]:
 def settings_class(method: str) -> type[Settings]:
     """Settings whose rollout and evaluation sections have the fields of `method`."""
     evaluation = evaluation_class(method)
-    sections: list[FieldDefinition] = [
-        (
-            "rollout",
-            rollout_class(method),
-            msgspec.field(default_factory=partial(rollout_settings, method)),
-        ),
-        (
-            "evaluation",
-            evaluation,
-            msgspec.field(default_factory=evaluation),
-        ),
+    rollout = partial(rollout_settings, method)
+    sections = [
+        ("rollout", rollout_class(method), msgspec.field(default_factory=rollout)),
+        ("evaluation", evaluation, msgspec.field(default_factory=evaluation)),
     ]
     return _extended(Settings, sections)
 
@@ -85,7 +72,9 @@ def decode(values: Mapping[str, Any]) -> Settings:
 
     Raises UsageError for an unknown method, msgspec.ValidationError for a wrong value.
     """
-    return msgspec.convert(values, settings_class(method_of(values)))
+    return msgspec.convert(
+        values, settings_class(named(values, "rollout.method") or "chain")
+    )
 
 
 def changed_settings(settings: Settings) -> dict[str, Any]:
@@ -109,11 +98,10 @@ def _differences(
     return changes
 
 
-def method_of(values: Mapping[str, Any], otherwise: str = "chain") -> str:
-    """The rollout method named in plain settings values, or `otherwise`."""
-    rollout = values.get("rollout")
-    method = rollout.get("method") if isinstance(rollout, Mapping) else None
-    return method if isinstance(method, str) else otherwise
+def named(values: Any, path: str) -> str | None:
+    """The text at a dotted path of plain settings values; None if there is none."""
+    value = value_at(values, path)
+    return value if isinstance(value, str) else None
 
 
 def rollout_settings(method: str = "chain", **values: Any) -> RolloutSettings:
@@ -133,15 +121,11 @@ def added_fields(method: str) -> list[FieldInfo]:
 
 def methods_with(name: str) -> list[str]:
     """The methods that have a setting of their own called `name`."""
-    return [method for method in method_names() if name in _added_names(method)]
-
-
-def names_of_methods() -> list[str]:
-    """The names of all settings that belong to particular methods, sorted."""
-    names: set[str] = set()
-    for method in method_names():
-        names |= _added_names(method)
-    return sorted(names)
+    return [
+        method
+        for method in method_names()
+        if name in {field.name for field in added_fields(method)}
+    ]
 
 
 def as_method(rollout: RolloutSettings, method: str, **changes: Any) -> RolloutSettings:
@@ -150,31 +134,19 @@ def as_method(rollout: RolloutSettings, method: str, **changes: Any) -> RolloutS
     `changes` override them; a change to None is ignored.
     """
     kind = rollout_class(method)
-    values = {}
-    for name in kind.__struct_fields__:
-        if hasattr(rollout, name):
-            values[name] = getattr(rollout, name)
+    names = [name for name in kind.__struct_fields__ if hasattr(rollout, name)]
+    values = {name: getattr(rollout, name) for name in names}
     for name, value in changes.items():
         if value is not None:
             values[name] = value
-    values["method"] = method
-    return kind(**values)
-
-
-def _added_names(method: str) -> set[str]:
-    return {field.name for field in added_fields(method)}
+    return kind(**{**values, "method": method})
 
 
 def _extended(
-    base: type[SectionT],
-    fields: list[FieldDefinition],
+    base: type[SectionT], fields: list[tuple[str, Any, Any]]
 ) -> type[SectionT]:
-    """`base` with further fields, under the same name."""
+    """`base` with further fields (name, type, default), under the same name."""
     extended = msgspec.defstruct(
-        base.__name__,
-        fields,
-        bases=(base,),
-        module=__name__,
-        kw_only=True,
+        base.__name__, fields, bases=(base,), module=__name__, kw_only=True
     )
     return cast(type[SectionT], extended)

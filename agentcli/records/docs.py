@@ -12,6 +12,8 @@ from typing import Any, get_args
 
 import msgspec
 
+from agentcli.registry import OWN_MODULES
+
 
 def field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
     """The docstring of every field that has one, each on one line.
@@ -55,7 +57,7 @@ def describe(
 @cache
 def _docs_in(module: str) -> dict[str, dict[str, str]]:
     """The docstrings of a whole module by class and field."""
-    source = inspect.getsource(sys.modules[module])
+    source = inspect.getsource(OWN_MODULES.get(module) or sys.modules[module])
     docs = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef):

@@ -4,7 +4,7 @@ A bad value or name is refused in one line that names the key, and the nearest n
 the choices.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
@@ -13,37 +13,43 @@ from agentcli.errors import UsageError
 from agentcli.registry import closest, nearest
 
 OptionsT = TypeVar("OptionsT", bound=msgspec.Struct)
+Hint = Callable[[str, list[str]], str]
 
 
-def read_options(
-    options: Mapping[str, Any], kind: type[OptionsT], place: str, owner: str
+def read(
+    values: Mapping[str, Any],
+    kind: type[OptionsT],
+    place: str,
+    owner: str = "",
+    hint: Hint = lambda path, names: _nearest(path, names),
 ) -> OptionsT:
-    """The options at `place`, which belong to `owner`, typed and complete.
+    """The values, typed and complete.
 
-    Raises UsageError for an unknown name or a bad value.
+    `place` begins an error, up to the path of the value in `values`; `owner` has the
+    settings, if it is not agentcli. `hint` gets the path of an unknown name and the
+    names that there are beside it. Raises UsageError for an unknown name or a bad
+    value.
     """
-    _refuse_unknown(options, kind, place, owner)
-    return converted(options, kind, place)
-
-
-def converted(options: Mapping[str, Any], kind: type[OptionsT], place: str) -> OptionsT:
-    """The options as an instance of `kind`; names are known. Raises UsageError."""
+    fault = f"{owner} has no such setting" if owner else "no such setting"
+    for path, names in _unknown(values, kind, ""):
+        raise UsageError(f"{place}{path}: {fault}; {hint(path, names)}")
     try:
-        return msgspec.convert(options, kind)
+        return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
         fault, path = fault_and_path(error)
         # The check in the class itself already says "field: fault".
         if not path:
-            raise UsageError(f"{place}.{fault}") from error
+            raise UsageError(f"{place}{fault}") from error
         choices = [str(choice) for choice in choices_at(kind, path)]
-        if choices and path in options:
-            value = options[path]
-            close = closest(str(value), choices)
-            hint = f"; did you mean {close}?" if close else ""
-            fault = f"must be one of {', '.join(choices)}, is {value!r}{hint}"
-        elif choices:
+        if choices:
             fault = f"must be one of {', '.join(choices)}"
-        raise UsageError(f"{place}.{path}: {fault}") from error
+            value = value_at(values, path)
+            if value is not None:
+                close = closest(str(value), choices)
+                fault += f", is {value!r}" + (
+                    f"; did you mean {close}?" if close else ""
+                )
+        raise UsageError(f"{place}{path}: {fault}") from error
 
 
 def fault_and_path(error: msgspec.ValidationError) -> tuple[str, str]:
@@ -80,14 +86,27 @@ def _types(section: type[msgspec.Struct]) -> dict[str, Any]:
     return {field.name: field.type for field in msgspec.structs.fields(section)}
 
 
-def _refuse_unknown(
-    options: Mapping[str, Any], kind: type[msgspec.Struct], place: str, owner: str
-) -> None:
+def _unknown(
+    values: Mapping[str, Any], kind: type[msgspec.Struct], above: str
+) -> Iterator[tuple[str, list[str]]]:
+    """The path of every unknown name, and the names that there are beside it."""
     types = _types(kind)
-    for name, value in options.items():
+    for name, value in values.items():
+        path = f"{above}{name}"
         if name not in types:
-            hint = nearest(name, types) if types else "it has none"
-            raise UsageError(f"{place}.{name}: {owner} has no such setting; {hint}")
+            yield path, [f"{above}{known}" for known in types]
+            continue
         inner = section_in(types[name])
         if inner is not None and isinstance(value, Mapping):
-            _refuse_unknown(value, inner, f"{place}.{name}", owner)
+            yield from _unknown(value, inner, f"{path}.")
+
+
+def _nearest(path: str, names: list[str]) -> str:
+    return nearest(path, names) if names else "it has none"
+
+
+def value_at(values: Any, path: str) -> Any:
+    """The value at a dotted path of nested mappings; None if there is none."""
+    for key in path.split("."):
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values

@@ -1,47 +1,60 @@
 """Settings from layers: recorded ones, preset, files, variables, --set and flags.
 
-Every layer is a nested mapping and is checked separately (known.py), so that an error
-names its source. Later layers win (merging.py). Nothing here depends on the command, or
-checks whether a value makes sense in a world: the stages do that.
+Every layer is a nested mapping and is checked separately, so that an error names its
+source. Later layers win, key by key; a list is replaced as a whole. A method owns its
+section: whoever names another method starts the section anew (`_left_behind`). Nothing
+here depends on the command, or checks whether a value makes sense in a world: the
+stages do that.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
 
+from agentcli.credit.registry import shared_switches, switches_of
 from agentcli.environments.registry import TOKEN_VARIABLE
 from agentcli.errors import DataError, UsageError
-from agentcli.exploration.settings import decode, method_of, rollout_class
-from agentcli.records.settings import Settings
-from agentcli.registry import nearest
-from agentcli.stages.known import check, without_foreign
-from agentcli.stages.merging import Merger, overlay, shown
+from agentcli.exploration.registry import method_names
+from agentcli.exploration.settings import (
+    decode,
+    evaluation_class,
+    named,
+    rollout_class,
+    settings_class,
+)
+from agentcli.records.options import read, section_in
+from agentcli.records.settings import RolloutSettings, Settings
+from agentcli.registry import closest, nearest
+from agentcli.stages.plan import without
 from agentcli.stages.yaml_files import Values, parse_value, read_yaml
 
 PREFIX = "AGENTCLI_"
 NOT_SETTINGS = frozenset({"AGENTCLI_DEBUG", "AGENTCLI_CACHE", TOKEN_VARIABLE})
 RECORDED = "recorded settings"
-OPTIONS = "options"
 EXTENDS = "extends"
 """Key of a settings file: the shipped preset whose settings it starts from."""
 PACKAGE = Path(__file__).resolve().parents[1]
 EMPTY: Values = MappingProxyType({})
-
-Part = tuple[str, Values]
-"""The source of some settings, and their nested mapping."""
+METHODS = ("rollout.method", "credit.method")
+"""The settings that name the method that owns a section."""
+OPTIONED = ("environment.name", "train.objective")
+"""The settings that name whose the `options` beside them are."""
+UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+"""NUL, and surrogates, which come from YAML escapes or from shell words not in UTF-8.
+"""
 
 
 class Layer(NamedTuple):
-    """Settings of equal precedence.
-
-    A layer is what a run recorded, one file, all variables, or all options.
-    """
+    """Settings from one source: a variable, an option, a file with what it extends."""
 
     place: str
-    parts: Sequence[Part]
+    values: Values
     users: bool = True
     """Whether the user wrote them; False for recorded ones and presets."""
 
@@ -54,15 +67,13 @@ def resolve(
     flags: Values = EMPTY,
     base: Settings | Values | None = None,
     names: Mapping[str, str] = EMPTY,
-    note: Callable[[str], None] | None = None,
 ) -> Settings:
     """The settings of one command.
 
     Precedence: defaults or `base` (recorded by a run) < preset < `files` left to right
     < AGENTCLI_* in `environ` < `sets` ("path=value", the value in YAML) and `flags`
     (dotted path -> value, only those that were given). `names` gives the spelling of
-    the option for a path. `note` gets a line for settings that are left out because the
-    method or world changes.
+    the option for a path.
 
     Raises UsageError for an unknown key, a wrong type, one path in both `sets` and
     `flags`, or a user's setting for a method that a later layer replaces. Raises
@@ -70,50 +81,29 @@ def resolve(
     """
     layers = []
     if base is not None:
-        recorded = (RECORDED, msgspec.to_builtins(base))
-        layers.append(Layer(RECORDED, [recorded], users=False))
+        layers.append(Layer(RECORDED, msgspec.to_builtins(base), users=False))
     if preset is not None:
-        shipped = file_layer(find_preset(preset))
-        layers.append(shipped._replace(users=False))
-    layers += map(file_layer, files)
-    variables = list(_from_environment(environ))
-    layers.append(Layer("AGENTCLI_*", variables))
-    options = list(_from_options(sets, flags, names))
-    layers.append(Layer(OPTIONS, options))
-    method = _last_method([part for layer in layers for part in layer.parts])
-    merger = Merger(msgspec.to_builtins(Settings()))
-    layers = [_for_method(layer, method, merger.notes) for layer in layers]
-    _check_all(layers, method)
+        file = find_preset(preset)
+        layers.append(Layer(str(file), file_values(file), users=False))
+    layers += [Layer(str(file), file_values(file)) for file in files]
+    layers += _from_environment(environ)
+    layers += _from_options(sets, flags, names)
+    merged = msgspec.to_builtins(Settings())
+    last = {key: _last_named(layers, key, merged) for key in (*METHODS, *OPTIONED)}
     for layer in layers:
-        merger.add(layer.place, values_of(layer), users=layer.users)
-    if note is not None:
-        for text in merger.notes:
-            note(text)
-    return decode(merger.values)
+        _check(layer, last["rollout.method"][0])
+        merged = overlay(merged, _without_former(layer, last))
+    return decode(merged)
 
 
-def file_layer(path: Path) -> Layer:
-    """A settings file as a layer; below it the preset that it `extends`, and so on.
+def file_values(path: Path, above: Sequence[Path] = ()) -> Values:
+    """The settings of a file, over those of the preset that it `extends`, and so on.
 
-    Raises UsageError.
+    `above` are the files that extend this one. Raises UsageError.
     """
-    return Layer(str(path), _with_base(path, ()))
-
-
-def values_of(layer: Layer) -> Values:
-    """The settings of a layer's parts, later ones over earlier ones."""
-    merged: Values = {}
-    for _, values in layer.parts:
-        merged = overlay(merged, values)
-    return merged
-
-
-def _with_base(path: Path, above: Sequence[Path]) -> list[Part]:
-    """The settings of a file and of what it extends, the lowest first."""
     values = dict(read_yaml(path))
-    parts: list[Part] = [(str(path), values)]
     if EXTENDS not in values:
-        return parts
+        return values
     base = values.pop(EXTENDS)
     if not isinstance(base, str):
         raise UsageError(f"{path}: {EXTENDS}: takes the name of one shipped preset")
@@ -123,7 +113,29 @@ def _with_base(path: Path, above: Sequence[Path]) -> list[Part]:
         raise UsageError(f"{path}: {EXTENDS}: {problem}")
     if known[base] in (*above, path):
         raise UsageError(f"{path}: {EXTENDS}: {base} extends this preset in turn")
-    return [*_with_base(known[base], [*above, path]), *parts]
+    return overlay(file_values(known[base], [*above, path]), values)
+
+
+def overlay(below: Values, above: Values) -> Values:
+    """Merges both by key; `above` wins."""
+    merged = dict(below)
+    for key, value in above.items():
+        former = merged.get(key)
+        if isinstance(former, dict) and isinstance(value, dict):
+            merged[key] = overlay(former, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def shown(value: Any) -> str:
+    """A value as it might have been typed."""
+    if isinstance(value, Mapping):
+        pairs = [f"{key}={shown(one)}" for key, one in value.items()]
+        return ",".join(pairs)
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value)
 
 
 def presets_folder() -> Path:
@@ -151,99 +163,194 @@ def find_preset(name: str) -> Path:
     return known[name]
 
 
-def _for_method(
-    layer: Layer,
-    method: str,
-    notes: list[str],
-) -> Layer:
-    """The layer without settings that only other exploration methods have.
+def _last_named(layers: Sequence[Layer], key: str, defaults: Values) -> tuple[str, str]:
+    """The owner that the last layer names at `key`, and the place of that layer.
 
-    This way one file can serve every stage. `notes` get a line for settings left out.
+    Raises UsageError for an exploration method that does not exist.
     """
-    # Options are taken literally.
-    if layer.place == OPTIONS:
-        return layer
-    parts = []
-    for place, values in layer.parts:
-        # So is a part that names a method itself.
-        if method_of(values, otherwise=""):
-            parts.append((place, values))
+    last = (str(named(defaults, key)), "")
+    for layer in layers:
+        owner = named(layer.values, key)
+        if owner is None:
             continue
-        kept, foreign = without_foreign(values, method)
-        parts.append((place, kept))
-        if foreign:
-            notes.append(
-                f"{place}: leaves out {', '.join(foreign)}, which rollout.method "
-                f"{method} does not have"
-            )
-    return layer._replace(parts=parts)
+        last = (owner, layer.place)
+        if key == "rollout.method":
+            try:
+                rollout_class(owner)
+            except UsageError as error:
+                raise UsageError(f"{layer.place}: {error}") from error
+    return last
 
 
-def _check_all(layers: Sequence[Layer], method: str) -> None:
-    """Checks every part separately, for the given method."""
-    try:
-        for layer in layers:
-            for place, values in layer.parts:
-                check(place, values, method)
-    except UsageError as error:
-        if str(error).startswith(RECORDED):
-            raise DataError(
-                f"{error}; name the settings with --preset or -c instead of "
-                "inheriting them"
-            ) from error
-        raise
+def _without_former(layer: Layer, last: Mapping[str, tuple[str, str]]) -> Values:
+    """The settings of a layer, without those of an owner that another one replaces.
 
-
-def _last_method(parts: Sequence[Part]) -> str:
-    """The last exploration method that is named.
-
-    Raises UsageError for one that does not exist.
+    A layer that names no owner is meant for the last one. Raises UsageError if the user
+    wrote what would be left out for another method.
     """
-    method = Settings().rollout.method
-    for place, values in parts:
-        method = method_of(values, otherwise=method)
-        try:
-            rollout_class(method)
-        except UsageError as error:
-            raise UsageError(f"{place}: {error}") from error
-    return method
+    values = layer.values
+    for key, (owner, place) in last.items():
+        former = named(values, key) or owner
+        if former == owner:
+            continue
+        lost = _left_behind(values, key, owner)
+        if key in METHODS and layer.users and any(lost.values()):
+            paths = [f"{name}.{one}" for name, found in lost.items() for one in found]
+            raise UsageError(
+                f"{layer.place}: {', '.join(paths)}: of {key} {former}, and {place} "
+                f"makes it {owner}; leave one of them out"
+            )
+        if key == "credit.method" and not layer.users:
+            # How tokens are averaged is a part of a method's loss.
+            lost["train"] = ["aggregate"]
+        values = without(values, lost)
+    return values
 
 
-def _from_environment(environ: Mapping[str, str]) -> Iterator[Part]:
+def _left_behind(values: Values, key: str, owner: str) -> dict[str, list[str]]:
+    """By section, the settings that `owner` does not share with the one before it.
+
+    Exploration methods share RolloutSettings; credit methods the switches of
+    credit/switches.py, if both have them. Worlds and objectives share all but options.
+    """
+    if key == "rollout.method":
+        shared = {
+            "rollout": RolloutSettings.__struct_fields__,
+            "evaluation": evaluation_class(RolloutSettings().method).__struct_fields__,
+        }
+    elif key == "credit.method":
+        common = shared_switches()
+        if len(values["credit"]) > 1:
+            common = common.intersection(switches_of(owner))
+        shared = {"credit": ("method", *common)}
+    else:
+        return {key.partition(".")[0]: ["options"]}
+    return {
+        part: [name for name in values.get(part, {}) if name not in names]
+        for part, names in shared.items()
+    }
+
+
+def _check(layer: Layer, method: str) -> None:
+    """Refuses an unknown key, a wrong type, or a value that no record can store.
+
+    `method` is the exploration method, if the layer names none. Raises UsageError
+    "place: dotted.key: what is wrong"; DataError for recorded settings.
+    """
+    place, values, _ = layer
+    method = named(values, "rollout.method") or method
+    try:
+        read(values, settings_class(method), f"{place}: ", hint=partial(_hint, method))
+        _refuse_absurd(place, values, "")
+    except RecursionError as error:
+        raise UsageError(f"{place}: is nested too deeply") from error
+    except UsageError as error:
+        if place != RECORDED:
+            raise
+        raise DataError(
+            f"{error}; name the settings with --preset or -c instead of inheriting them"
+        ) from error
+
+
+def _hint(method: str, path: str, siblings: list[str]) -> str:
+    """What to do about an unknown path.
+
+    It may be a setting of another method. Else the nearest name is meant, in the same
+    section, in that of another method, or anywhere.
+    """
+    methods: dict[str, list[str]] = {}
+    for name in method_names():
+        for known in _paths(settings_class(name), ""):
+            methods.setdefault(known, []).append(name)
+    if path in methods:
+        others = " or ".join(methods[path])
+        return f"{method} has none: add --method {others}, or leave it out"
+    above, dot, key = path.rpartition(".")
+    remedies = ((siblings, ""), (list(methods), ", with --method {}"))
+    for names, remedy in remedies:
+        beside = [one for one in names if one.rpartition(".")[0] == above]
+        near = closest(key, [one.rpartition(".")[2] for one in beside])
+        if near:
+            name = f"{above}{dot}{near}"
+            others = " or ".join(methods.get(name, ()))
+            return f"did you mean {name}{remedy.format(others)}?"
+    everywhere = list(_paths(settings_class(method), ""))
+    homonyms = [one for one in everywhere if one.rpartition(".")[2] == key]
+    # policy.temperature is more likely meant than a judge's temperature.
+    top = min((one.count(".") for one in homonyms), default=0)
+    homonyms = [one for one in homonyms if one.count(".") == top]
+    # The same name in another section may differ more in its path than another name.
+    near = closest(path, homonyms, 0.4) if homonyms else closest(path, everywhere, 0.7)
+    return f"did you mean {near}?" if near else f"there are {', '.join(siblings)}"
+
+
+def _paths(section: type[msgspec.Struct], above: str) -> Iterator[str]:
+    """The paths of all settings of a section and its subsections."""
+    for field in msgspec.structs.fields(section):
+        yield f"{above}{field.name}"
+        inner = section_in(field.type)
+        if inner is not None:
+            yield from _paths(inner, f"{above}{field.name}.")
+
+
+def _refuse_absurd(place: str, value: Any, path: str) -> None:
+    """Raises UsageError for a number or text that no record can store.
+
+    Some settings accept anything: credit, environment.options.
+    """
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _refuse_absurd(place, key, path)
+            _refuse_absurd(place, inner, f"{path}.{key}".lstrip("."))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            _refuse_absurd(place, inner, f"{path}[{index}]")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{place}: {path}: expected a finite number, got {value}")
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise UsageError(f"{place}: {path}: expected a number of 64 bits, got {value}")
+    elif isinstance(value, str) and UNWRITABLE.search(value):
+        raise UsageError(
+            f"{place}: {path}: {value!a} holds NUL or half of a character, which no "
+            "file can; leave it out"
+        )
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[Layer]:
     for name, text in sorted(environ.items()):
         if name.startswith(PREFIX) and name not in NOT_SETTINGS:
             path = name.removeprefix(PREFIX).lower().replace("__", ".")
-            yield name, _nest(path, parse_value(name, text))
+            yield Layer(name, _nest(path, parse_value(name, text)))
 
 
 def _from_options(
     sets: Sequence[str],
     flags: Values,
     names: Mapping[str, str],
-) -> Iterator[Part]:
+) -> Iterator[Layer]:
     """Raises UsageError for a setting that is given in both ways."""
     assignments = [_from_set(text) for text in sets]
     yield from assignments
     for path, value in flags.items():
         name = names.get(path, f"option {path}")
         option = f"{name} {shown(value)}"
-        for place, values in assignments:
+        for place, values, _ in assignments:
             if _holds(values, path.split(".")):
                 raise UsageError(
                     f"{place.partition('=')[0]} and {option} say the same thing; keep "
                     "one of them"
                 )
-        yield option, _nest(path, value)
+        yield Layer(option, _nest(path, value))
 
 
-def _from_set(text: str) -> Part:
+def _from_set(text: str) -> Layer:
     place = f"--set {text}"
     path, equals, value = text.partition("=")
     if not equals or not path:
         raise UsageError(
             f"{place}: write path=value, for instance --set rollout.leaves=4"
         )
-    return place, _nest(path, parse_value(place, value))
+    return Layer(place, _nest(path, parse_value(place, value)))
 
 
 def _nest(path: str, value: Any) -> Values:

@@ -21,7 +21,6 @@ from agentcli.records.runs import RunDirectory, credit_name, known_hashes
 from agentcli.records.types import StageRecord
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.carried import StartingModels, first_critic, with_critic
-from agentcli.stages.credit import credit_of
 from agentcli.stages.credit import perform as perform_credit
 from agentcli.stages.credit import plan as plan_credit
 from agentcli.stages.evaluate import perform as evaluate
@@ -250,7 +249,7 @@ async def _learn(
     out = plan.run.path
     folder = iteration_folder(out, iteration)
     settings = with_critic(plan.settings, start.critic, iteration)
-    method = credit_of(settings)
+    method = plan.credit
     name = credit_name(method) if method else None
     stage = f"credit/{name}"
     if name and not finished(RunDirectory(folder), stage, f"{stage}.jsonl"):

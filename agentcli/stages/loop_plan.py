@@ -38,6 +38,8 @@ class LoopPlan(SamplingPlan):
     model: str
     tasks: int
     """Tasks per iteration."""
+    credit: str | None
+    """The credit method of its iterations; None if the objective reads no credit."""
     used: Settings
     """The settings with train.aggregate resolved."""
     processes: int
@@ -102,6 +104,7 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
         panel=panel,
         seed=settings.seed,
         tasks=len(tasks),
+        credit=credit,
         used=with_aggregate(settings, credit),
         processes=processes,
         label=label,

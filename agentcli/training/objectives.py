@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from agentcli.errors import UsageError
-from agentcli.records.options import read_options
+from agentcli.records.options import read
 from agentcli.records.section import Count, NotNegative, Positive, Section
 from agentcli.records.training_settings import TrainSettings
 from agentcli.registry import Registry
@@ -293,4 +293,4 @@ def options_of(settings: TrainSettings) -> Section:
     """
     name = settings.objective
     kind = make_objective(name).options
-    return read_options(settings.options, kind, "train.options", f"objective {name}")
+    return read(settings.options, kind, "train.options.", f"objective {name}")

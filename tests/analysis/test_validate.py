@@ -100,10 +100,10 @@ def test_a_torn_last_line_is_owed_but_a_torn_middle_line_is_not(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rollout: {leavs: 3}", ": no setting 'rollout.leavs'; did you mean rollout.leaves?"),
+        ("rollout: {leavs: 3}", ": rollout.leavs: no such setting; did you mean rollout.leaves?"),
         ("seed: 1\nseed: 2", ":2: key 'seed' is there twice"),
         ("rollout: {leaves: 0}", ": rollout.leaves: "),
-        ("credit: {method: grpo, gama: 1}", ": credit.gama: grpo has no such switch"),
+        ("credit: {method: grpo, gama: 1}", ": credit.gama: grpo has no such setting"),
         ("rollout: {method: chian}", ": rollout.method: no exploration method 'chian'; did you mean chain?"),
         ("policy: {kind: expart}", ": policy.kind: is 'expart'; did you mean expert?"),
         ("prompt: {style: ful}", ": prompt.style: is 'ful'; did you mean full?"),

@@ -14,7 +14,7 @@ import typer
 import yaml
 from agentcli.cli import rollout
 from agentcli.cli.app import build
-from agentcli.cli.call import Call
+from agentcli.cli.call import Call, register
 from agentcli.cli.command import Command
 from agentcli.cli.errors import one_line_errors
 from agentcli.cli.options import LAYERS, METHOD, OUT, RESUME
@@ -153,12 +153,12 @@ def test_an_exception_becomes_one_line_and_a_code(
 def test_the_line_after_an_interruption_can_be_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(call: Call) -> None:
         call.progress.start(Standing("growing", 3))
-        call.new_run()
+        call.place.new_run()
         raise KeyboardInterrupt
 
     command = Command(name="grow", body=interrupted, options=(*LAYERS, METHOD, OUT, RESUME), example="")
     small = typer.Typer()
-    command.register(small)
+    register(command, small)
     for words, expected in [
         (["--method", "spark"], "go on with: agentcli grow --method spark -o runs/grow-001 --resume"),
         (["-o", "x y", "--resume"], "go on with: agentcli grow -o 'x y' --resume"),
@@ -175,12 +175,12 @@ def test_the_line_after_an_interruption_can_be_typed(monkeypatch: pytest.MonkeyP
     [
         (
             ["rollout", "--set", "rollout.leavs=3"],
-            "--set rollout.leavs=3: no setting 'rollout.leavs'; did you mean rollout.leaves?",
+            "--set rollout.leavs=3: rollout.leavs: no such setting; did you mean rollout.leaves?",
         ),
         (["rollout", "--preset", "quikstart"], "no preset 'quikstart'; did you mean quickstart?"),
         (
             ["rollout", "--method", "chain", "--roots", "3"],
-            "--roots 3: rollout.roots: chain has no such setting; add --method arpo or",
+            "--roots 3: rollout.roots: no such setting; chain has none: add --method arpo or",
         ),
         (["rollout", "--policy", "expert", "--temperature", "0.5"], "--temperature has no effect with --policy expert"),
         (["eval", "--policy", "random", "--temperature", "0.5"], "--temperature has no effect with --policy random"),
@@ -242,10 +242,10 @@ def call_of(*words: str, command: Command = rollout.COMMAND) -> tuple[Call, str]
     def look(call: Call) -> None:
         assert call.settings is not None
         seen.append(call)
-        call.model()
+        call.place.model(call.settings)
 
     small = typer.Typer()
-    dataclasses.replace(command, body=look).register(small)
+    register(dataclasses.replace(command, body=look), small)
     result = CliRunner().invoke(small, list(words))
     assert result.exit_code == 0, result.output
     return seen[0], result.stderr
@@ -254,7 +254,7 @@ def call_of(*words: str, command: Command = rollout.COMMAND) -> tuple[Call, str]
 def test_rollout_goes_on_from_the_latest_run_and_says_so(latest: Path) -> None:
     call, said = call_of("--method", "spark")
     assert (call.settings.prompt.style, call.settings.rollout.method) == ("compact", "spark")
-    assert call.model() == "runs/one/checkpoint"
+    assert call.place.model(call.settings) == "runs/one/checkpoint"
     assert said.splitlines() == [
         "using runs/one (runs/latest)",
         "world and policy of runs/one; choose others with --preset",
@@ -275,7 +275,7 @@ def test_rollout_inherits_no_settings_where_others_are_named(words: list[str], l
     Path("c.yaml").write_text("rollout: {minimum_leaves: 3}", encoding="utf-8")
     call, _ = call_of(*words)
     assert call.settings.seed == 0
-    assert call.model() == ("x" if "--model" in words else "runs/one/checkpoint")
+    assert call.place.model(call.settings) == ("x" if "--model" in words else "runs/one/checkpoint")
 
 
 def test_stages_that_read_a_run_inherit_under_a_file_but_not_under_a_preset(latest: Path) -> None:
@@ -317,7 +317,7 @@ def test_the_model_of_a_resumed_run_is_the_one_that_it_was_begun_with(words: tup
     begun = resolve(None, [], {}, ["policy.model=other/model", "rollout.leaves=7"], {})
     write_json(Path("runs/b/settings/rollout.json"), {"settings": {}, "inputs": {}, "resolved": begun})
     call, _ = call_of(*words, "-o", "runs/b", "--resume")
-    assert call.model() == "other/model"
+    assert call.place.model(call.settings) == "other/model"
     assert call.settings.rollout.leaves == (8 if "quickstart" in words else 7)
     assert call_of(*words, "-o", "runs/b")[0].model() == str(latest / "checkpoint")
     assert call_of(*words, "-o", "runs/b", "--resume", "--model", "m")[0].model() == "m"
@@ -370,7 +370,7 @@ def test_result_goes_to_stdout_and_tables_to_stderr(monkeypatch: pytest.MonkeyPa
         print_result("rollout", done, Path("runs/x"), json=bool(call.values["resume"]), quiet=False)
 
     small = typer.Typer()
-    Command(name="x", body=finish, options=(RESUME,), example="").register(small)
+    register(Command(name="x", body=finish, options=(RESUME,), example=""), small)
     plain = CliRunner().invoke(small, [])
     assert plain.stdout == "runs/x\n"
     assert "counts: trees 2" in plain.stderr

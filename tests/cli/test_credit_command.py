@@ -89,7 +89,7 @@ def test_the_statistics_are_a_table_on_stderr(run: Path) -> None:
     assert statistics["graphs"] == {"nodes": 7.0, "edges": 6.0, "most_nodes": 7, "most_edges": 6}
 
 
-def test_another_method_than_the_runs_own_keeps_its_shared_switches_and_says_so(run: Path) -> None:
+def test_another_method_than_the_runs_own_keeps_its_shared_switches(run: Path) -> None:
     settings = Settings(credit={"method": "rewardflow", "gamma": 0.8, "invalid_penalty": 0.3})
     recorded = StageRecord(
         command=[],
@@ -103,10 +103,6 @@ def test_another_method_than_the_runs_own_keeps_its_shared_switches_and_says_so(
     write_json(run / "manifest.json", Manifest(stages={"rollout": recorded}))
     answer = agentcli("assign-credit", str(run), "--method", "grpo", "--dry-run", "--json")
     assert json.loads(answer.stdout)["settings"]["credit"] == {"method": "grpo", "invalid_penalty": 0.3}
-    assert answer.stderr == (
-        "settings of runs/x; choose others with --preset\n"
-        "credit.method grpo, not rewardflow: keeps invalid_penalty 0.3; leaves out rewardflow's gamma\n"
-    )
     assert agentcli("assign-credit", str(run), "--method", "dpepo", "-q").stderr == ""
     written = read_json(run / "manifest.json", Manifest).stages["credit/dpepo"].settings["credit"]
     assert (written["invalid_penalty"], written["gamma"]) == (0.3, 0.95)

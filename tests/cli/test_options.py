@@ -1,5 +1,6 @@
 """Every option of every command reaches its setting when typed, and never overrides a file when not."""
 
+import json
 import os
 import re
 import typing
@@ -12,11 +13,12 @@ from agentcli.cli.command import Command
 from agentcli.cli.option import Option
 from agentcli.cli.typed import parse_where
 from agentcli.credit.registry import method_names as credit_names
+from agentcli.credit.registry import switches_of
 from agentcli.exploration.registry import method_names as growth_names
-from agentcli.exploration.settings import VOTING, decode, methods_with
+from agentcli.exploration.settings import VOTING, added_fields, decode, methods_with
 from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.reports.output import to_yaml
-from command_line import all_commands, settings_of
+from command_line import agentcli, all_commands, settings_of
 from refusal import refused
 
 COMMANDS = list(all_commands().values())
@@ -166,16 +168,83 @@ def test_where_that_says_nothing_is_refused(text: str) -> None:
     refused(lambda: parse_where([text]), remedy="key=value")
 
 
-def test_the_method_comes_first_and_its_own_options_under_its_name() -> None:
-    options = [one for one in all_commands()[("run",)].every_option if not one.positional]
-    assert options[0].shown == "--method"
+@pytest.mark.parametrize("command", ["rollout", "run"])
+@pytest.mark.parametrize("method", [name for name in growth_names() if name != VOTING])
+def test_a_methods_options_are_shown_with_its_name_only(command: str, method: str) -> None:
+    options = all_commands()[(command,)].options_with(method)
+    own = {one.name for one in options if one.panel == f"Only with --method {method}"}
+    assert own <= {field.name for field in added_fields(method)}
     for option in options:
         section, _, name = (option.path or "").partition(".")
-        methods = [method for method in methods_with(name) if method != VOTING] if section == "rollout" else []
-        heading = f"Only with --method {', '.join(methods)}"
-        assert (option.panel == heading) == bool(methods), option.shown
+        of_methods = section == "rollout" and bool(methods_with(name))
+        assert option.hidden == (of_methods and option.name not in own), option.shown
     assert not {"vote", "depth", "vote_tokens"} & {option.name for option in options}
-    assert option_of("test-time-branch", "vote")
+
+
+@pytest.mark.parametrize("method", credit_names())
+def test_a_credit_methods_switches_are_options(method: str) -> None:
+    options = all_commands()[("assign-credit",)].options_with(method)
+    shown = {
+        option.path.partition(".")[2]
+        for option in options
+        if (option.path or "").startswith("credit.") and not option.hidden
+    }
+    assert shown == {"method", *switches_of(method)}
+    kinds = {option.path: option.kind for option in all_commands()[("assign-credit",)].every_option}
+    assert {option.path: option.kind for option in options} == kinds
+
+
+def test_help_of_rollout_is_short_and_names_the_longer_one(tmp_path: Path) -> None:
+    words = help_of("rollout")
+    assert len(flags(words)) <= 36
+    assert "--method NAME --help" in " ".join(words.replace("│", " ").split())
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+    mine = {"spark": {"--roots", "--branching", "--branch"}, "mine.py:grow": {"--wins"}, "chain": set()}
+    always = flags(help_of("rollout", "--method", "chain"))
+    for method, own in mine.items():
+        assert flags(help_of("rollout", "--method", method)) == always | own
+
+
+def test_a_setting_of_a_function_of_ones_own_is_an_option(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+    words = (
+        "rollout",
+        "--policy",
+        "random",
+        "--method",
+        "mine.py:grow",
+        "--wins",
+        "3",
+        "--dry-run",
+        "--json",
+        "-o",
+        "x",
+    )
+    assert json.loads(agentcli(*words).stdout)["settings"]["rollout"]["wins"] == 3
+    (tmp_path / "broken.py").write_text("\n1 / 0\n", encoding="utf-8")
+    refused(agentcli("rollout", "--method", "broken.py:grow", "--help"), 1, names="broken.py:2")
+
+
+MINE = """
+from agentcli.exploration.actor import Actor
+from agentcli.records.settings import RolloutSettings
+from agentcli.records.types import Tree
+
+class Mine(RolloutSettings, kw_only=True):
+    wins: int = 1
+    \"\"\"Successes after which a task is not played again.\"\"\"
+
+async def grow(actor: Actor, settings: Mine) -> Tree: ...
+"""
+
+
+def help_of(*words: str) -> str:
+    return agentcli(*words, "--help").stdout
+
+
+def flags(text: str) -> set[str]:
+    """The options that a help lists."""
+    return set(re.findall(r"^[│|] +(--[a-z-]+)", text, re.MULTILINE))
 
 
 def option_of(command: str, name: str) -> Option:

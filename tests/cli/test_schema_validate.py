@@ -50,7 +50,7 @@ def test_files_after_a_bad_one_are_checked_too() -> None:
     result = agentcli("validate", "bad.yaml", "good.yaml", "gone.json")
     assert (result.exit_code, result.stdout) == (3, "")
     assert result.stderr.splitlines() == [
-        "error: bad.yaml: no setting 'sed'; did you mean seed?",
+        "error: bad.yaml: sed: no such setting; did you mean seed?",
         "good.yaml: 1 record of settings, fine",
         "error: gone.json: cannot be read (No such file or directory)",
     ]
@@ -58,7 +58,7 @@ def test_files_after_a_bad_one_are_checked_too() -> None:
 
 def test_json_lines() -> None:
     result = agentcli("validate", "bad.yaml", "manifest.json", "--json")
-    problem = "bad.yaml: no setting 'sed'; did you mean seed?"
+    problem = "bad.yaml: sed: no such setting; did you mean seed?"
     assert result.exit_code == 3
     assert [json.loads(line) for line in result.stdout.splitlines()] == [
         {"file": "bad.yaml", "kind": "settings", "records": None, "problem": problem},

@@ -80,7 +80,7 @@ def test_the_settings_given_are_not_changed() -> None:
         ({"method": None}, ["credit.method"]),
         ({"method": "rewardflwo"}, ["credit.method", "did you mean rewardflow?"]),
         ({"method": "xyz"}, ["credit.method", "there are", "spark"]),
-        ({"method": "grpo", "gamma": 0.9}, ["credit.gamma", "grpo has no such switch", "normalise"]),
+        ({"method": "grpo", "gamma": 0.9}, ["credit.gamma", "grpo has no such setting", "normalise"]),
         ({"method": "rewardflow", "gama": 0.9}, ["credit.gama", "did you mean gamma?"]),
         ({"method": "rewardflow", "gamma": "much"}, ["credit.gamma", "float"]),
         ({"method": "rewardflow", "gamma": 0.0}, ["credit.gamma", "above 0 and at most 1", "0.0"]),

@@ -332,7 +332,7 @@ def test_damaged_trees_are_refused_before_anything_is_asked() -> None:
         (
             ("--annotate", "given", "-c", "wrong.yaml"),
             2,
-            "wrong.yaml: no setting 'demos.noize'; did you mean demos.noise?",
+            "wrong.yaml: demos.noize: no such setting; did you mean demos.noise?",
         ),
         (("--annotate", "given", "-o", "given"), 2, "cannot be written into itself; choose another -o DIR"),
     ],

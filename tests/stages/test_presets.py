@@ -41,7 +41,7 @@ prompt: {style: compact}
 policy: {temperature: 0.9, max_tokens: 40, max_prompt_tokens: 2048}
 demos: {keep: all, overlook: 0.3, wander: 0.2}
 sft: {epochs: 5, learning_rate: 4.0e-3, samples_per_update: 16, max_length: 2048, tiny: {hidden: 64, layers: 2}}
-rollout: {leaves: 5, roots: 2, copies: 2, tasks_per_step: 3}
+rollout: {leaves: 5, tasks_per_step: 3}
 evaluation: {tasks: 2, temperature: 1.0}
 """
 PAPER = "(SPARK|RewardFlow|CARL|DPEPO|Rare-tool)"
@@ -63,7 +63,11 @@ def agentcli(*words: str) -> Any:
 
 
 def small(preset: str) -> list[str]:
-    return ["--preset", preset, "-c", "small.yaml", "-q"]
+    words = ["--preset", preset, "-c", "small.yaml", "-q"]
+    for name in ("roots", "copies"):
+        if hasattr(resolve(preset).rollout, name):
+            words += ["--set", f"rollout.{name}=2"]
+    return words
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import typer
 from agentcli.cli.app import command_tree, main
-from agentcli.cli.call import Call
+from agentcli.cli.call import Call, register
 from agentcli.cli.command import Command
 from agentcli.cli.typed import typed_settings
 from agentcli.records.settings import Settings
@@ -71,7 +71,7 @@ def parse(words: Sequence[str]) -> None:
     """Reads the words of one command line and does nothing; fails where they are no command with its options and settings."""
     (name,) = [name for name in all_commands() if tuple(words[: len(name)]) == name]
     app = typer.Typer(pretty_exceptions_enable=False)
-    dataclasses.replace(all_commands()[name], body=read_changes).register(app)
+    register(dataclasses.replace(all_commands()[name], body=read_changes), app, words)
     result = CliRunner().invoke(app, list(words[len(name) :]))
     assert result.exit_code == 0, f"agentcli {' '.join(words)}: {result.output}"
 
@@ -80,7 +80,7 @@ def read_changes(call: Call) -> None:
     """Reads the settings that options and --set change, unless a file that is not here has others."""
     preset = call.values.get("preset")
     if call.values.get("set") and not str(preset).endswith(".yaml"):
-        typed = typed_settings(call.command.every_option, call.values)
+        typed = typed_settings(call.options, call.values)
         resolve(preset, [], {}, call.values["set"], typed)
 
 
@@ -92,7 +92,7 @@ def settings_of(command: Command, arguments: list[str]) -> Settings:
         seen.append(call.settings)
 
     app = typer.Typer(pretty_exceptions_enable=False)
-    dataclasses.replace(command, body=look).register(app)
+    register(dataclasses.replace(command, body=look), app)
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     return seen[0]

@@ -12,12 +12,12 @@ prompt: {style: compact}
 policy: {temperature: 1.0, max_tokens: 16}
 demos: {count: 32, keep: all}
 sft: {updates: 120, learning_rate: 1.0e-2, tiny: {hidden: 32, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}}
-rollout: {leaves: 3, roots: 2, tasks_per_step: 3, concurrency: 2}
+rollout: {leaves: 3, tasks_per_step: 3, concurrency: 2}
 train: {learning_rate: 1.0e-3, rows_per_update: 2, rows_per_microbatch: 2, beta: 0.0}
 evaluation: {split: test}
 """
 LOOP = ("run", "./toy.yaml", "--model", "sft/checkpoint", "--iterations", "3")
-SPARK = ("rollout.method=spark", "rollout.branch=fixed:.5", "credit.method=carl", "train.epochs=2")
+SPARK = ("rollout.method=spark", "rollout.roots=2", "rollout.branch=fixed:.5", "credit.method=carl", "train.epochs=2")
 CHAIN = [
     ("demos", "-c", "toy.yaml", "-o", "demos"),
     ("sft", "demos", "-c", "toy.yaml", "--model", "tiny", "-o", "sft"),

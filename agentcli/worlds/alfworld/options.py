@@ -13,7 +13,7 @@ import msgspec
 
 from agentcli.environments.protocol import PLACE
 from agentcli.errors import UsageError
-from agentcli.records.options import read_options
+from agentcli.records.options import read
 from agentcli.records.section import Count, CountFromZero
 
 GENERATOR_VERSION = 1
@@ -85,7 +85,7 @@ class AlfworldOptions(msgspec.Struct, kw_only=True, frozen=True):
 
 def decode_options(options: Mapping[str, Any]) -> AlfworldOptions:
     """`environment.options` as a typed struct. Raises UsageError naming the option."""
-    decoded = read_options(options, AlfworldOptions, PLACE, "alfworld")
+    decoded = read(options, AlfworldOptions, f"{PLACE}.", "alfworld")
     for name, values in (("kinds", decoded.kinds), ("rooms", decoded.rooms)):
         if values and len(set(values)) != len(values):
             raise UsageError(f"{PLACE}.{name}: names one twice; leave it out")
