@@ -251,6 +251,11 @@ def call_of(*words: str, command: Command = rollout.COMMAND) -> tuple[Call, str]
     return seen[0], result.stderr
 
 
+def model_of(*words: str) -> str | None:
+    call, _ = call_of(*words)
+    return call.place.model(call.settings)
+
+
 def test_rollout_goes_on_from_the_latest_run_and_says_so(latest: Path) -> None:
     call, said = call_of("--method", "spark")
     assert (call.settings.prompt.style, call.settings.rollout.method) == ("compact", "spark")
@@ -291,7 +296,7 @@ def test_quiet_says_nothing(latest: Path) -> None:
 
 
 def test_a_policy_without_a_model_needs_no_run() -> None:
-    assert call_of("--policy", "expert")[0].model() is None
+    assert model_of("--policy", "expert") is None
 
 
 @pytest.mark.parametrize(
@@ -319,8 +324,8 @@ def test_the_model_of_a_resumed_run_is_the_one_that_it_was_begun_with(words: tup
     call, _ = call_of(*words, "-o", "runs/b", "--resume")
     assert call.place.model(call.settings) == "other/model"
     assert call.settings.rollout.leaves == (8 if "quickstart" in words else 7)
-    assert call_of(*words, "-o", "runs/b")[0].model() == str(latest / "checkpoint")
-    assert call_of(*words, "-o", "runs/b", "--resume", "--model", "m")[0].model() == "m"
+    assert model_of(*words, "-o", "runs/b") == str(latest / "checkpoint")
+    assert model_of(*words, "-o", "runs/b", "--resume", "--model", "m") == "m"
 
 
 def test_dry_run_prints_settings_that_a_file_could_hold() -> None:
