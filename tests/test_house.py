@@ -24,7 +24,7 @@ FLOORS = (
     {"cli", "api"},
     {"__main__"},
 )
-"""Rooms from the ground up. A room may import from every floor below its own. `agentcli/__init__.py` is the door: no room imports it."""
+"""Rooms from the ground up. A room may import from every floor below its own, and none from `agentcli/__init__.py`, the door."""
 SIDEWAYS = {
     ("", "version"): "the package says its own version",
     ("", "api"): "the package offers its library by name, imported when asked for",
