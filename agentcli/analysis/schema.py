@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentcli.analysis.settings_schema import settings_schema
 from agentcli.errors import UsageError
 from agentcli.evaluation.figures import LoopMetrics
 from agentcli.evaluation.record import EvaluationSummary
+from agentcli.exploration.registry import method_names
+from agentcli.exploration.settings import evaluation_class, rollout_class
 from agentcli.records.chats import Preference, PromptCompletion
-from agentcli.records.docs import describe
-from agentcli.records.settings import Settings
+from agentcli.records.docs import describe, field_docs
+from agentcli.records.settings import EvaluationSettings, RolloutSettings, Settings
 from agentcli.records.tree_seconds import TreeSeconds
 from agentcli.records.types import (
     Credit,
@@ -94,6 +95,8 @@ KINDS = (
 FOLDERS = ("credit", "evaluation")
 """Folders of a run directory whose files have names of their own."""
 YAML = (".yaml", ".yml")
+REFERENCE = "#/$defs/{name}"
+Schema = dict[str, Any]
 
 
 def kind_names() -> list[str]:
@@ -109,7 +112,7 @@ def type_of(name: str) -> type[Any]:
     raise UsageError(f"no schema {name!r}; {nearest(name, kind_names())}")
 
 
-def json_schema(name: str) -> dict[str, Any]:
+def json_schema(name: str) -> Schema:
     """The JSON Schema of a kind of record. Raises UsageError with the nearest name."""
     kind = type_of(name)
     if kind is Settings:
@@ -154,3 +157,63 @@ def metrics_type(first: dict[str, Any]) -> type[Any]:
         METRICS.values(),
         key=lambda kind: len(first.keys() & set(kind.__struct_fields__)),
     )
+
+
+def settings_schema() -> Schema:
+    """The JSON Schema of settings, as `decode` of exploration/settings.py reads them.
+
+    `rollout` is any of the methods' classes; its `method` says which. `evaluation`
+    lists the settings of all methods that evaluations sample with. Imports all methods.
+    """
+    methods = _methods_by_class()
+    (schema, *rollouts), definitions = _components(Settings, *methods)
+    for names, rollout in zip(methods.values(), rollouts, strict=True):
+        _say_method(_definition(definitions, rollout), names)
+    sections = definitions[Settings.__name__]["properties"]
+    sections["rollout"] = {"anyOf": list(rollouts)}
+    evaluation = definitions[EvaluationSettings.__name__]["properties"]
+    for name in method_names():
+        (reference,), more = _components(evaluation_class(name))
+        properties = _definition(more, reference)["properties"]
+        # The first method that has a setting describes it.
+        for setting, description in properties.items():
+            evaluation.setdefault(setting, description)
+        for section, description in more.items():
+            definitions.setdefault(section, description)
+    describe(definitions, (Settings, *methods))
+    for kind in methods:
+        docs = field_docs(kind)
+        for name in docs.keys() & evaluation.keys():
+            evaluation[name].setdefault("description", docs[name])
+    return {**schema, "$defs": definitions}
+
+
+def _components(*classes: type[Any]) -> tuple[tuple[Schema, ...], dict[str, Schema]]:
+    """References to the schemas of the classes, and all definitions."""
+    return msgspec.json.schema_components(classes, ref_template=REFERENCE)
+
+
+def _methods_by_class() -> dict[type[RolloutSettings], list[str]]:
+    """The methods that have each class of settings."""
+    methods: dict[type[RolloutSettings], list[str]] = {}
+    for name in method_names():
+        methods.setdefault(rollout_class(name), []).append(name)
+    return methods
+
+
+def _say_method(definition: Schema, names: list[str]) -> None:
+    """Lets the settings of a class name one of its methods."""
+    default = RolloutSettings().method
+    method: Schema = {"enum": names}
+    definition["properties"]["method"] = method
+    if default in names:
+        method["default"] = default
+    else:
+        # Without it the settings would be of the default method's class.
+        definition["required"] = [*definition["required"], "method"]
+
+
+def _definition(definitions: dict[str, Schema], reference: Schema) -> Schema:
+    """The definition that a {"$ref": ...} refers to."""
+    name = reference["$ref"].rpartition("/")[2]
+    return definitions[name]

@@ -82,8 +82,8 @@ def _without_checksum(files: list[Path]) -> str:
     if len(files) > NAMED:
         named += f" and {len(files) - NAMED} more"
     return (
-        f"without a checksum in manifest.json: {named}; written by hand, by a stage "
-        "that has not ended, or by an older agentcli"
+        f"without a checksum in manifest.json: {named}; written by hand, or by a stage "
+        "that has not ended"
     )
 
 
