@@ -26,10 +26,9 @@ def make_loop(path: Path, seed: int, credit: str = "grpo", model: str = "m", kin
             "rollout": {"method": "chain"},
             "credit": {"method": credit},
         }
-        if kinds:
-            measured = summary(0.5, {kind: results(0.25) for kind in kinds[: 1 + (number == 0)]})
-            names = ResultsByKind.__struct_fields__
-            record.statistics["results"] = {name: value for name, value in measured.values().items() if name in names}
+        measured = summary(0.5, {kind: results(0.25) for kind in kinds[: 1 + (number == 0)]})
+        names = ResultsByKind.__struct_fields__
+        record.statistics["results"] = {name: value for name, value in measured.values().items() if name in names}
         RunDirectory(path / f"iteration_{number:03d}").record_stage("rollout", record)
     return path
 
@@ -78,7 +77,6 @@ def test_a_loop_is_drawn_by_kind_of_task() -> None:
     ("words", "code", "names", "remedy"),
     [
         (("a", "-o", "a.jpg"), 2, "a.jpg", "a.svg"),
-        (("a", "--of", "kinds"), 3, "by kind", "--of training"),
         (("nowhere",), 3, "nowhere", "agentcli rollout"),
         (("a", "--of", "evaluations"), 3, "a", "agentcli eval a"),
         (("a", "--of", "pass-at-k"), 3, "a", "agentcli eval a"),
