@@ -15,7 +15,7 @@ CHAIN = [
     ("sft", "demos", "-c", "toy.yaml", "--model", "tiny", "-o", "sft"),
     (*LOOP, "-o", "runs/rl"),
     ("eval", "runs/rl", "-c", "toy.yaml", "--label", "greedy", "--temperature", "0"),
-    ("rollout", "-c", "toy.yaml", "--model", "sft/checkpoint", "--method", "spark", "-o", "runs/x"),
+    ("rollout", "-c", "toy.yaml", "--model", "sft/checkpoint", "--method", "spark", "--roots", "2", "-o", "runs/x"),
 ]
 
 
