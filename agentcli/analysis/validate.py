@@ -1,19 +1,27 @@
 """validate: reads every file as the stages do, and says the first fault of each.
 
-A settings file is checked as if it were the only one. Checkpoints are not checked, nor
+What a stage left must be of its panel: a file that lost a line is readable, and wrong. A
+settings file is checked as if it were the only one. Checkpoints are not checked, nor
 whether a world has a panel's tasks. Readers compare a file with the checksum that the
 manifest has.
 """
 
 import errno
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from agentcli.analysis.schema import kind_of, metrics_type, type_of
+from agentcli.analysis.schema import (
+    KINDS,
+    METRICS_PLACE,
+    kind_of,
+    metrics_type,
+    type_of,
+)
 from agentcli.errors import DataError, UsageError
 from agentcli.exploration.settings import decode
 from agentcli.policies.load import count_tensors
@@ -24,26 +32,25 @@ from agentcli.records.pictures import folder_beside, pictures_of, read_picture
 from agentcli.records.regular import is_there
 from agentcli.records.runs import loop_folders
 from agentcli.records.trees import read_with_credit, validate_tree
-from agentcli.records.types import Manifest, Panel, StageRecord, Tree
+from agentcli.records.types import Episode, Manifest, Panel, StageRecord, Tree
 from agentcli.registry import nearest
-from agentcli.stages.panels import read_panel
+from agentcli.stages.panels import panel_hash, read_panel
 from agentcli.stages.session import Begun
 
 SUMMED = ("credit", "episode", "evaluation", "metrics", "begun", "optimizer")
 """Kinds of files whose checksum is in the manifest."""
 PLACES = {
+    # First of all, since it says what the others must hold.
     "manifest.json": "manifest",
-    "trees.jsonl": "tree",
-    "credit/*.jsonl": "credit",
-    "evaluation/*.jsonl": "episode",
+    **{
+        kind.place: kind.name
+        for kind in KINDS
+        if kind.place not in (None, METRICS_PLACE)
+    },
+    METRICS_PLACE: "metrics",
     "evaluation/trees/*.jsonl": "tree",
-    "evaluation/*.json": "evaluation",
     "settings/*.json": "begun",
     "optimizer.safetensors": "optimizer",
-    "seconds.jsonl": "tree-seconds",
-    "metrics.jsonl": "metrics",
-    "export/messages.jsonl": "prompt-completion",
-    "export/preferences.jsonl": "preference",
 }
 """The files of a run directory, and what they hold."""
 
@@ -103,15 +110,18 @@ def _check_run(folder: Path) -> Iterator[CheckedFile]:
     """Everything in a run directory, the iterations of a loop included."""
     empty = True
     trees: Path | None = None
+    stages: dict[str, StageRecord] = {}
     for place, kind in PLACES.items():
         one = folder / place
         files = sorted(folder.glob(place)) if "*" in place else [one]
         for path in filter(is_there, files):
             empty = False
-            checked = _checked(path, kind, trees)
-            # Credit is not compared with damaged trees.
-            if path.name == "trees.jsonl" and checked.problem is None:
+            checked = _checked(path, kind, trees, stages.get(_writer(place, path)))
+            # Nothing is compared with a damaged file.
+            if checked.problem is None and place == "trees.jsonl":
                 trees = path
+            if checked.problem is None and kind == "manifest":
+                stages = read_json(path, Manifest).stages
             yield checked
     for iteration in loop_folders(folder):
         empty = False
@@ -124,11 +134,31 @@ def _check_run(folder: Path) -> Iterator[CheckedFile]:
         yield CheckedFile(folder, "run", None, problem)
 
 
-def _checked(path: Path, kind: str, trees: Path | None = None) -> CheckedFile:
-    """The result of reading a file; `trees` are those that its credit belongs to."""
+def _writer(place: str, path: Path) -> str:
+    """The stage whose panel the records of a file must be; "" if no panel holds."""
+    writers = {
+        "trees.jsonl": "rollout",
+        "evaluation/*.jsonl": f"evaluation/{path.stem}",
+    }
+    return writers.get(place, "")
+
+
+def _checked(
+    path: Path,
+    kind: str,
+    trees: Path | None = None,
+    stage: StageRecord | None = None,
+) -> CheckedFile:
+    """The result of reading a file.
+
+    `trees` are those that its credit belongs to; `stage` is the one that wrote it, if
+    that has ended.
+    """
     try:
         if kind == "credit" and trees is not None:
             records = sum(1 for _ in read_with_credit(trees, path))
+        elif stage is not None:
+            records = _of_panel(path, kind, stage)
         else:
             records = _count(path, kind)
         return CheckedFile(path, kind, records, None, recorded(path) is not None)
@@ -149,13 +179,46 @@ def _count(path: Path, kind: str) -> int:
         _validate_json(path, kind)
         return 1
     count = sum(1 for _ in _records(path, kind))
-    if count == 0:
-        raise DataError(f"{path}: holds no complete record; write it again")
+    _refuse_empty(path, count)
     return count
 
 
-def _records(path: Path, kind: str) -> Iterator[Any]:
-    """Every record of a file of lines. Raises DataError."""
+def _refuse_empty(path: Path, count: int) -> None:
+    if count == 0:
+        raise DataError(f"{path}: holds no complete record; write it again")
+
+
+def _of_panel(path: Path, kind: str, stage: StageRecord) -> int:
+    """The number of trees or episodes: those of the stage's panel, in order.
+
+    Of a task there are all samples, each once.
+    """
+    samples = Counter[str]()
+    tasks = []
+    for line, record in _records(path, kind):
+        task = record.task.id if isinstance(record, Tree) else record.task
+        number = record.sample if isinstance(record, Episode) else 0
+        if isinstance(record, Episode) and number != samples[task]:
+            raise DataError(
+                f"{path}:{line}: sample: is {number}, task {shown(task)} has "
+                f"{samples[task]} before it; run the evaluation again with --resume"
+            )
+        samples[task] += 1
+        if number == 0:
+            tasks.append(task)
+    _refuse_empty(path, len(tasks))
+    walked = panel_hash(tasks)
+    if stage.panel not in (None, walked):
+        raise DataError(
+            f"{path}: its {len(tasks)} tasks are not those of panel "
+            f"{shown(stage.panel_name or '')} in the manifest (sha256 {walked[:12]}, "
+            f"not {shown(stage.panel or '')[:12]}); write it again with --resume"
+        )
+    return samples.total()
+
+
+def _records(path: Path, kind: str) -> Iterator[tuple[int, Any]]:
+    """Every record of a file of lines, with its line. Raises DataError."""
     if kind == "metrics":
         expected = metrics_type(next(read_records(path, dict), {}))
     else:
@@ -169,7 +232,7 @@ def _records(path: Path, kind: str) -> Iterator[Any]:
                 if name not in sound:
                     read_picture(folder, name)
                     sound.add(name)
-        yield record
+        yield line, record
 
 
 def _validate_json(path: Path, kind: str) -> None:

@@ -104,7 +104,7 @@ METHOD = method_option(
     "rollout.method",
     "How trees grow (`assign-credit --method` says how steps are credited): chain, "
     "spark, carl, arpo, treerl, treerpo, dpepo, rare-tool, or FILE.py:FUNCTION. "
-    "`--method NAME --help` shows its options.",
+    "`--method NAME --help` shows its options, and some that few runs need.",
     metavar="NAME",
     values=completion.exploration_methods,
 )

@@ -238,6 +238,34 @@ def test_damaged_trees_are_told_once_and_credit_is_then_checked_by_itself(tmp_pa
     assert (first[:14], second[:21]) == ("trees.jsonl:1:", "credit/spark.jsonl:1:")
 
 
+def test_a_finished_rollout_holds_the_trees_of_its_panel_in_order(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run")
+    for folder in ("credit", "evaluation"):
+        for path in (run / folder).iterdir():
+            path.unlink()
+    for trees in ([tree(2), tree(1)], [tree(1)]):
+        write(run / "trees.jsonl", *trees)
+        (found,) = problems(run)
+        assert found.startswith(
+            f"trees.jsonl: its {len(trees)} tasks are not those of panel L0 in the manifest (sha256 "
+        )
+    write_json(run / "manifest.json", Manifest())
+    assert problems(run) == []
+
+
+def test_a_finished_evaluation_holds_every_episode_of_its_panel_once(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run")
+    rows = [row for one in (tree(1), tree(2)) for row in episodes(one)]
+    write(run / "evaluation" / "L0.jsonl", *rows[:5])
+    (found,) = problems(run)
+    assert found.startswith("evaluation/L0.jsonl: its 1 tasks are not those of panel L0")
+    write(run / "evaluation" / "L0.jsonl", *rows, rows[0])
+    (found,) = problems(run)
+    assert found.startswith(
+        "evaluation/L0.jsonl:11: sample: is 0, task train/pick_clean_then_place-Cup-1 has 5 before it"
+    )
+
+
 def test_a_directory_without_a_run_says_so(tmp_path: Path) -> None:
     (finding,) = check(tmp_path)
     assert finding.problem == f"{tmp_path}: holds nothing that a run leaves: manifest.json, trees.jsonl, ..."
