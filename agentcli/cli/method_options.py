@@ -40,7 +40,11 @@ def growth_options(method: str | None = None) -> tuple[Option, ...]:
 
 def credit_options(method: str | None = None) -> tuple[Option, ...]:
     """The options of the credit methods; those of `method` are shown."""
-    from agentcli.credit.registry import method_names, switches_class
+    from agentcli.credit.registry import (
+        method_names,
+        shared_switches,
+        switches_class,
+    )
 
     def options_of(name: str) -> Iterator[Option]:
         from msgspec.structs import fields
@@ -48,7 +52,14 @@ def credit_options(method: str | None = None) -> tuple[Option, ...]:
         kind = switches_class(name)
         return _setting_options(kind, fields(kind), "credit")
 
-    return _of_methods(method_names(), method, options_of)
+    options = _of_methods(method_names(), method, options_of)
+    shared = {f"credit.{name}" for name in shared_switches()}
+    return tuple(
+        dataclasses.replace(option, panel="With most methods")
+        if option.path in shared
+        else option
+        for option in options
+    )
 
 
 def voting_options(method: str | None = None) -> tuple[Option, ...]:

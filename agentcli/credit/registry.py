@@ -23,7 +23,7 @@ from agentcli.errors import UsageError
 from agentcli.records.options import read
 from agentcli.records.training_settings import Aggregate
 from agentcli.records.types import Credit, Tree
-from agentcli.registry import Registry
+from agentcli.registry import Registry, nearest
 
 if TYPE_CHECKING:
     from agentcli.credit.equations import Equation
@@ -131,7 +131,18 @@ def settings_of(name: str, assign: Assign, switches: dict[str, Any]) -> msgspec.
     Raises UsageError for an unknown switch, with the nearest name, and for a bad value.
     """
     settings_class: type[msgspec.Struct] = REGISTRY.settings_class(assign)
-    return read(switches, settings_class, "credit.", name)
+    return read(switches, settings_class, "credit.", name, hint=_hint)
+
+
+def _hint(switch: str, names: list[str]) -> str:
+    """What to do about a switch that a method lacks.
+
+    It may be one method's own. Else the nearest name is meant.
+    """
+    owners = [name for name in METHODS if switch in switches_of(name)]
+    if len(owners) == 1:
+        return f"add --method {owners[0]}, or leave it out"
+    return nearest(switch, names) if names else "it has none"
 
 
 def known(name: str) -> Method:
