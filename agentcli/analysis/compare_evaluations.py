@@ -20,7 +20,7 @@ from agentcli.stages.panels import panel_hash
 EVALUATION = (".json", ".jsonl")
 """The two files of an evaluation: summary and episodes."""
 NAMED = 5
-"""Labels that a note names before it counts the rest."""
+"""Labels listed before "and N more"."""
 
 
 def evaluations_of(
