@@ -6,17 +6,19 @@ truncated file is not a different panel. Whole loops are compared only by cost
 (compare_training.py), because each loop plays its own tasks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from agentcli.analysis.compare_evaluations import (
     EVALUATION,
+    WalkedTasks,
     evaluating,
     evaluations_of,
+    mismatch,
     read_alike,
+    refuse_unlike,
 )
 from agentcli.analysis.compare_training import lacks_training, training_of
-from agentcli.analysis.compare_trees import holds_trees, trees_of
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.compare import (
     ComparedEvaluation,
@@ -25,12 +27,14 @@ from agentcli.evaluation.compare import (
     over_benchmarks,
     side_by_side,
 )
-from agentcli.evaluation.growth import Growth
+from agentcli.evaluation.growth import Growth, TreeShape, totals
 from agentcli.evaluation.training import LoopCost
+from agentcli.records.files import read_records
 from agentcli.records.regular import is_there, refuse_irregular
-from agentcli.records.runs import loop_folders
+from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.reports.standing import Progress
 from agentcli.stages.overlap import of_panels
+from agentcli.stages.panels import panel_hash
 
 
 def compare(
@@ -216,3 +220,48 @@ def _training(
             raise
         notes.append(f"what training cost is left out: {error}")
         return {}
+
+
+def holds_trees(place: Path) -> bool:
+    """Whether a stage that grows trees has ended in this place."""
+    return place.is_dir() and RunDirectory(place).grown() is not None
+
+
+def trees_of(places: Sequence[Path]) -> dict[str, Growth]:
+    """The sums over the trees of each place that `holds_trees`.
+
+    Raises DataError for trees that are not those of the manifest, UsageError for unlike
+    panels.
+    """
+    growths: dict[str, Growth] = {}
+    walked: dict[str, WalkedTasks] = {}
+    for place in places:
+        run = RunDirectory(place)
+        grown = run.grown()
+        assert grown is not None
+        stage, record = grown
+        name = str(place)
+        trees = run.existing_trees()
+        tasks: list[str] = []
+        growth = totals(_noting_tasks(trees, tasks))
+        held = len(tasks)
+        fault = run.lost_trees(held)
+        if fault is not None:
+            raise DataError(f"{trees}: {fault}")
+        # Demonstrations need not be of every task.
+        if stage == "rollout" and panel_hash(tasks) != record.panel:
+            fault = mismatch(held, held, "trees", "manifest.json")
+            raise DataError(f"{trees}: {fault}; go on with: {run.resuming(stage)}")
+        growth.seconds = record.seconds
+        growths[name] = growth
+        cut = "budget" in record.statistics
+        walked[name] = WalkedTasks(tasks, cut)
+    refuse_unlike(walked, "rollout")
+    return growths
+
+
+def _noting_tasks(trees: Path, tasks: list[str]) -> Iterator[TreeShape]:
+    """The trees, one at a time; adds their ids to `tasks`."""
+    for tree in read_records(trees, TreeShape):
+        tasks.append(tree.task.id)
+        yield tree

@@ -1,4 +1,7 @@
-"""compare, of evaluations: finds the files that are meant, and reads their episodes."""
+"""compare, of evaluations: finds the files that are meant, and reads their episodes.
+
+Also checks that runs played the same tasks, and wrote as many records as they should.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,7 +9,6 @@ from pathlib import Path
 from shlex import join
 from typing import Any, NamedTuple
 
-from agentcli.analysis.alike import WalkedTasks, mismatch, refuse_unlike
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.files import read_json, read_records
@@ -18,7 +20,7 @@ from agentcli.stages.panels import panel_hash
 EVALUATION = (".json", ".jsonl")
 """The two files of an evaluation: summary and episodes."""
 NAMED = 5
-"""Labels that a note names before it counts the rest."""
+"""Labels listed before "and N more"."""
 
 
 def evaluations_of(
@@ -178,3 +180,40 @@ def _episodes(path: Path) -> Path:
     run = str(path.parent.parent)
     again = join(["agentcli", "eval", run, "--label", path.stem])
     raise DataError(f"{missing[0]}: no such file; write it with: {again}")
+
+
+class WalkedTasks(NamedTuple):
+    """The tasks of a panel that were played."""
+
+    tasks: Sequence[str]
+    """Ids, in their order."""
+    cut: bool
+    """Whether a budget may have ended the panel early."""
+
+
+def refuse_unlike(walked: Mapping[str, WalkedTasks], subject: str) -> None:
+    """Raises UsageError unless all played the same tasks as the first.
+
+    If a budget ended one of two early, the shorter list must begin the longer one.
+    """
+    first, *others = walked
+    reference = walked[first]
+    for name in others:
+        other = walked[name]
+        lengths = (len(other.tasks), len(reference.tasks))
+        compared = max(lengths)
+        if reference.cut or other.cut:
+            compared = min(lengths)
+        if reference.tasks[:compared] != other.tasks[:compared]:
+            raise UsageError(
+                f"{name}: its {subject} is of another panel ({lengths[0]} tasks) than "
+                f"that of {first} ({lengths[1]} tasks); do both with the same --split, "
+                "--tasks and --where"
+            )
+
+
+def mismatch(held: int, wanted: int, records: str, where: str) -> str:
+    """The part of an error that says how a file differs from its description."""
+    if held != wanted:
+        return f"holds {held} {records}, not the {wanted} of {where}"
+    return f"its {records} are not those of the tasks of {where}"

@@ -1,6 +1,6 @@
 """The command line and its subcommands.
 
-Every subcommand is one file in this folder: a body, the options that take effect there,
+Every subcommand is in a file of this folder: a body, the options that take effect there,
 and an example.
 """
 
@@ -21,20 +21,17 @@ from agentcli.cli import (
     demos,
     doctor,
     env,
-    eval,
+    evaluation,
     export,
     merge,
-    pass_at_k,
     plot,
     preset,
     push,
     rollout,
     run,
-    schema,
     serve,
     sft,
     show,
-    test_time_branch,
     train,
     validate,
     view,
@@ -52,10 +49,10 @@ COMMANDS = (
     rollout.COMMAND,
     assign_credit.COMMAND,
     train.COMMAND,
-    eval.COMMAND,
+    evaluation.EVAL,
     merge.COMMAND,
-    pass_at_k.COMMAND,
-    test_time_branch.COMMAND,
+    evaluation.PASS_AT_K,
+    evaluation.TEST_TIME_BRANCH,
     compare.COMMAND,
     show.COMMAND,
     view.COMMAND,
@@ -64,8 +61,8 @@ COMMANDS = (
     push.COMMAND,
     run.COMMAND,
     serve.COMMAND,
-    schema.COMMAND,
-    validate.COMMAND,
+    validate.SCHEMA,
+    validate.VALIDATE,
     doctor.COMMAND,
 )
 GROUPS = {

@@ -1,8 +1,10 @@
-"""The options of eval, pass-at-k and test-time-branch, and the folder they write to."""
+"""The commands `agentcli eval`, `pass-at-k` and `test-time-branch`."""
 
 from pathlib import Path
 
 from agentcli.cli.call import Call
+from agentcli.cli.command import Command
+from agentcli.cli.method_options import voting_options
 from agentcli.cli.option import file_option, method_option
 from agentcli.cli.options import (
     BUDGET,
@@ -25,6 +27,10 @@ from agentcli.cli.options import (
 )
 
 SAMPLES = method_option("--samples", "evaluation.samples", "Episodes per task.", int)
+SAMPLED = method_option("--n -n", "evaluation.n", "Samples per task.", int)
+ATTEMPTS = method_option(
+    "--k -k", "evaluation.k", "Attempts allowed; at most n.", int, "K"
+)
 LABEL = file_option(
     "--label", "evaluation.label", "Name of the files in evaluation/.", str, "NAME"
 )
@@ -72,3 +78,67 @@ def folder(call: Call) -> Path:
     if call.place.source is not None and model_is_of_a_run:
         return call.place.write_to(call.place.source)
     return call.place.new_run()
+
+
+def evaluate(call: Call) -> None:
+    """Measure the success rate, with its interval, on a whole panel.
+
+    Plays every episode once. Writes RUN/evaluation/.
+    """
+    from agentcli.stages.evaluate import perform, plan_evaluation
+
+    model = call.place.model(call.settings)
+    plan = plan_evaluation(call.settings, folder(call), model=model)
+    call.carry_out(plan, perform)
+
+
+EVAL = Command(
+    name="eval",
+    body=evaluate,
+    inherits=True,
+    options=(*COMMON, SAMPLES),
+    example="agentcli eval runs/x --split L2",
+)
+
+
+def pass_at_k(call: Call) -> None:
+    """Measure the probability that at least one of k attempts succeeds (pass@k).
+
+    It is estimated from n samples per task. Writes RUN/evaluation/.
+    """
+    from agentcli.stages.evaluate import perform, plan_pass_at_k
+
+    model = call.place.model(call.settings)
+    plan = plan_pass_at_k(call.settings, folder(call), model=model)
+    call.carry_out(plan, perform)
+
+
+PASS_AT_K = Command(
+    name="pass-at-k",
+    body=pass_at_k,
+    inherits=True,
+    options=(*COMMON, SAMPLED, ATTEMPTS),
+    example="agentcli pass-at-k runs/x --split L0 -n 32 -k 16",
+)
+
+
+def test_time_branch(call: Call) -> None:
+    """Evaluate with a vote at every <explore> of the policy.
+
+    There the next decision is sampled several times, and the vote decides.
+    """
+    from agentcli.stages.evaluate import perform, plan_test_time_branch
+
+    model = call.place.model(call.settings)
+    plan = plan_test_time_branch(call.settings, folder(call), model=model)
+    call.carry_out(plan, perform)
+
+
+TEST_TIME_BRANCH = Command(
+    name="test-time-branch",
+    body=test_time_branch,
+    inherits=True,
+    options=(*COMMON, SAMPLES),
+    of_methods=voting_options,
+    example="agentcli test-time-branch runs/x --split L2 --branching 4",
+)

@@ -222,7 +222,7 @@ def _show_calls(call: Call) -> None:
     from agentcli.records.files import read_records
     from agentcli.records.types import Tree
     from agentcli.reports.output import console, print_json
-    from agentcli.reports.show.calls import shares_table, steps_table
+    from agentcli.reports.show.run_tables import shares_table, steps_table
     from agentcli.reports.show.trees import trees_file
 
     if call.values["tree"] is not None:

@@ -1,4 +1,4 @@
-"""The command `agentcli validate`."""
+"""The commands `agentcli validate` and `agentcli schema`: what a file should hold."""
 
 import sys
 from collections.abc import Iterator
@@ -27,6 +27,9 @@ FILES_ARGUMENT = Option(
     "Files (.jsonl, .json, .yaml settings) or run directories.",
     list[Path],
     "FILES",
+)
+NAME_ARGUMENT = Option(
+    "name", None, "Record by name, or settings.", values=completion.schemas
 )
 KIND = file_option(
     "--kind",
@@ -101,9 +104,30 @@ def _checks(files: list[Path], kind: str | None) -> Iterator[Iterator["CheckedFi
             print(f"left out: {one_line(reason)}", file=sys.stderr)
 
 
-COMMAND = Command(
+def schema(call: Call) -> None:
+    """Print the JSON Schema of a record or of the settings.
+
+    Records are: task, step, tree, credit, episode, panel, manifest, ...
+    """
+    import json
+
+    from agentcli.analysis.schema import json_schema, kind_names
+
+    name = call.values["name"]
+    if name is None:
+        raise UsageError(f"name a schema: {', '.join(kind_names())}")
+    print(json.dumps(json_schema(name), indent=2))
+
+
+VALIDATE = Command(
     name="validate",
     body=validate,
     options=(FILES_ARGUMENT, KIND, JSON),
     example="agentcli validate runs/x/trees.jsonl runs/x/manifest.json",
+)
+SCHEMA = Command(
+    name="schema",
+    body=schema,
+    options=(NAME_ARGUMENT,),
+    example="agentcli schema tree",
 )

@@ -158,7 +158,7 @@ def _responses(iterations: Sequence[Iteration]) -> ResponsesUpdated | None:
 
 
 def _sum(values: Sequence[Number | None]) -> Number | None:
-    """The sum, None where one value is."""
+    """The sum; None if any value is None."""
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return None

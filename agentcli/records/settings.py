@@ -390,7 +390,7 @@ class RunSettings(Section, kw_only=True):
     best one by the loop's evaluations. None: all.
     """
     processes: Count = 1
-    """Processes that train an iteration, one GPU each, under torchrun: DDP, or FSDP2 with
+    """Processes that train an iteration, one GPU each: DDP, or FSDP2 with
     train.sharding. Losses change only by rounding.
     """
     train_in: Literal["auto", "process", "child"] = "auto"

@@ -21,11 +21,11 @@ from agentcli.records.faults import shown
 BORDER = 3
 """Width of a table column's border and padding; one more closes the row."""
 LEAST = 8
-"""Width that a text is folded to at least."""
+"""Minimum width that a text column is folded to."""
 EASY = 16
-"""Width that each text needs at least, to have all columns in one block."""
+"""Minimum width of a text column for a single block."""
 LONGEST = 24
-"""Width that a word of a header may ask for at most."""
+"""Maximum width that the longest word of a header is given."""
 _WORD = re.compile(r"\S+\s*|\s+")
 _PIECE = re.compile(r".+?(?:[/_:=-]+\s*|$)")
 """The pieces of a word that does not fit into a line: paths and long names are folded
@@ -88,11 +88,11 @@ class Blocks:
         self._styles.append(style)
 
     def leave_out(self, head: str) -> None:
-        """Takes a column of numbers out again."""
+        """Removes a column of numbers."""
         self._numbers = [column for column in self._numbers if column.head != head]
 
     def leave_out_constant(self, *heads: str) -> None:
-        """Takes out those of the columns that say the same in each of several rows."""
+        """Removes those of the columns whose cells are equal in all of several rows."""
         for column in self._numbers:
             alike = len(self._styles) > 1 and len(set(column.cells)) == 1
             if column.head in heads and alike:
@@ -165,7 +165,7 @@ def _blocks(columns: Sequence[Column], room: int) -> Iterator[list[Column]]:
 
 
 def _widen(block: Sequence[Column], spare: int) -> None:
-    """Gives headers their one line while there is width to spare."""
+    """Widens columns until their headers fit on one line, while there is room."""
     for column in block:
         more = column.whole_width - column.width
         if more <= spare:

@@ -184,7 +184,7 @@ def print_agreement(agreement: "CreditComparison", *, json: bool) -> None:
     if json:
         print_json(agreement)
         return
-    from agentcli.reports.agreement import agreement_tables
+    from agentcli.reports.comparison import agreement_tables
 
     _print_tables(agreement_tables(agreement))
 

@@ -27,9 +27,9 @@ from agentcli.stages.remote import (
     RemoteFault,
     RemoteReport,
     RemoteTree,
+    RemoteWorker,
     remote_stage,
 )
-from agentcli.stages.remote_worker import RemoteWorker
 from agentcli.stages.sampling import SamplingPlan
 
 TRIES = 3

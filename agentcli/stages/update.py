@@ -11,7 +11,9 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from asyncio.subprocess import Process
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,8 +33,8 @@ from agentcli.stages.session import Invocation, carry_out
 from agentcli.stages.train import perform, plan
 
 MODULE = "agentcli.stages.update"
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
-"""With --standalone it chooses a free port, so that two loops do not meet."""
+SECONDS_TO_END = 2.0
+"""How long other processes may take to end after one that reported a fault."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 Warn = Callable[[str], None]
@@ -118,35 +120,94 @@ async def train_in_children(
     interrupted or ends, they are.
     """
     words = ["-m", MODULE, msgspec.json.encode(update).decode()]
-    if processes > 1:
-        words = [*TORCHRUN, str(processes), *words]
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *words,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        env=_environment(processes, update.settings["threads"]),
-        start_new_session=True,
-        preexec_fn=partial(die_with_parent, signal.SIGKILL),
+    environment = _environment(processes, update.settings["threads"])
+    children: list[Process] = []
+    with meeting_place(processes) as place:
+        try:
+            for rank in range(processes):
+                child = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    *words,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    env=environment | place(rank),
+                    start_new_session=True,
+                    preexec_fn=partial(die_with_parent, signal.SIGKILL),
+                )
+                children.append(child)
+            await _all_ended(update.run, children, progress, warn)
+        finally:
+            for child in children:
+                if child.returncode is None:
+                    child.kill()
+                    await child.wait()
+
+
+@contextmanager
+def meeting_place(processes: int) -> Iterator[Callable[[int], dict[str, str]]]:
+    """Yields what tells a process its rank, and where it finds the others.
+
+    These are torchrun's variables. As there, the store is this process's, on a port
+    that is free, so that two loops do not meet.
+    """
+    if processes == 1:
+        yield lambda rank: {}
+        return
+    from torch import distributed
+
+    host = "127.0.0.1"
+    store = distributed.TCPStore(  # type: ignore[attr-defined]
+        host, 0, is_master=True, wait_for_workers=False
     )
-    assert child.stdout is not None
-    try:
+
+    def place(rank: int) -> dict[str, str]:
+        ranks = {"RANK": rank, "LOCAL_RANK": rank}
+        sizes = {"WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+        variables = {**ranks, **sizes, "MASTER_ADDR": host, "MASTER_PORT": store.port}
+        variables["TORCHELASTIC_USE_AGENT_STORE"] = True
+        return {name: str(value) for name, value in variables.items()}
+
+    yield place
+
+
+async def _all_ended(
+    run: str, children: list[Process], progress: Progress, warn: Warn
+) -> None:
+    """Shows what the processes say until all have ended. Raises what ended them."""
+    faults: list[RemoteFault] = []
+    deaths: list[str] = []
+
+    async def ended(rank: int, child: Process) -> None:
+        assert child.stdout is not None
         async for line in child.stdout:
             fault = _shown(line, progress, warn)
             if fault is not None:
-                raise fault.error()
+                faults.append(fault)
+                return
         code = await child.wait()
+        if code:
+            how = signal.Signals(-code).name if code < 0 else f"status {code}"
+            deaths.append(f"process {rank} of {len(children)} ended with {how}")
+
+    waiting = {
+        asyncio.create_task(ended(rank, child)) for rank, child in enumerate(children)
+    }
+    try:
+        while waiting and not faults + deaths:
+            _, waiting = await asyncio.wait(waiting, return_when="FIRST_COMPLETED")
+        # Processes lose one that was killed, and may say so before its end is known.
+        if waiting and not deaths:
+            await asyncio.wait(waiting, timeout=SECONDS_TO_END)
     finally:
-        # torchrun's own end would take its time, and a page on the terminal.
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
-    if code:
-        how = signal.Signals(-code).name if code < 0 else f"status {code}"
+        for task in waiting:
+            task.cancel()
+    if deaths:
         raise AgentCliError(
-            f"{update.run}: the process that trains ended with {how}; go on with "
-            "--resume, and if nobody ended it, allow it more memory"
+            f"{run}: training {deaths[0]}; go on with --resume, and if nobody ended "
+            "it, allow it more memory"
         )
+    if faults:
+        raise faults[0].error()
 
 
 def _environment(processes: int, threads: int) -> dict[str, str]:
@@ -156,7 +217,6 @@ def _environment(processes: int, threads: int) -> dict[str, str]:
     import torch
 
     environment = os.environ | {"PYTHONPATH": search_path(), "PYTHONSAFEPATH": "1"}
-    # torchrun would choose a number, and say so.
     environment.setdefault("OMP_NUM_THREADS", str(threads))
     environment.setdefault(
         "PYTHONWARNINGS", "ignore::FutureWarning,ignore::DeprecationWarning"
@@ -232,8 +292,7 @@ def _shown(line: bytes, progress: Progress, warn: Warn) -> RemoteFault | None:
 def main() -> None:
     """Trains the update named on the command line, and reports to the loop.
 
-    A fault is reported, and is not the process's status: torchrun would print it once
-    more, and the loop ends all of them.
+    A fault is reported, and is not the process's status: the loop ends all of them.
     """
     die_with_parent(signal.SIGKILL)
     reporter = Reporter()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from agentcli.policies.endpoint import Malformed
-from agentcli.policies.openai_reply import read_models, read_reply
+from agentcli.policies.openai import read_models, read_reply
 from chat_server import completion
 from hypothesis import given, settings
 from hypothesis import strategies as st

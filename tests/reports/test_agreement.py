@@ -5,7 +5,7 @@ import io
 import msgspec
 import pytest
 from agentcli.credit.compare import CreditComparison
-from agentcli.reports.agreement import agreement_tables
+from agentcli.reports.comparison import agreement_tables
 from agentcli.reports.tables import credit_table
 from rich.console import Console
 from table_text import text_of

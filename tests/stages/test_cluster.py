@@ -19,8 +19,15 @@ from agentcli.records.types import Outcome
 from agentcli.stages.cluster import WorkerSlots, _gpus
 from agentcli.stages.harvest import Seedling
 from agentcli.stages.ray_start import _start
-from agentcli.stages.remote import RemoteAnswer, RemoteFault, RemoteReport, RemoteStage, RemoteTree, remote_stage
-from agentcli.stages.remote_worker import RemoteWorker
+from agentcli.stages.remote import (
+    RemoteAnswer,
+    RemoteFault,
+    RemoteReport,
+    RemoteStage,
+    RemoteTree,
+    RemoteWorker,
+    remote_stage,
+)
 from agentcli.stages.rollout import RolloutPlan, plan
 from agentcli.stages.tally import Tally
 from command_line import agentcli

@@ -15,7 +15,7 @@ from agentcli.records.files import read_records
 from agentcli.records.pictures import folder_beside, name_of, pictures_of, read_picture
 from agentcli.records.settings import Settings
 from agentcli.records.types import Tree
-from agentcli.stages.teacher import Teacher
+from agentcli.stages.annotate import Teacher
 from command_line import agentcli
 from drawn import square
 from grown_runs import roll, toy

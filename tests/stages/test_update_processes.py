@@ -1,5 +1,5 @@
 """Loops whose iterations are trained in one or two processes of their own: the bytes of the stages typed by hand, also where the
-child, one of two processes, torchrun or the loop is killed."""
+child, one of two processes or the loop is killed."""
 
 import functools
 import shutil
@@ -96,7 +96,7 @@ def test_the_loop_s_processes_train_as_torchrun_typed_by_hand() -> None:
 
 
 def child(loop: int) -> int:
-    """The process that a loop started to train; under torchrun, torchrun itself."""
+    """The first process that a loop started to train."""
     return next(pid for pid in below(loop) if b"stages.update" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
@@ -123,7 +123,7 @@ def whole() -> Callable[[int], dict[str, str]]:
         (2, child, signal.SIGKILL, 1),
         (2, int, signal.SIGKILL, -signal.SIGKILL),
     ],
-    ids=["the child", "Ctrl-C", "one of two", "torchrun", "the loop"],
+    ids=["the child", "Ctrl-C", "second of two", "first of two", "the loop"],
 )
 def test_whatever_is_killed_nothing_is_left_and_a_resume_has_the_same_bytes(
     folder: Path,
@@ -139,6 +139,10 @@ def test_whatever_is_killed_nothing_is_left_and_a_resume_has_the_same_bytes(
     ended = struck_at_a_snapshot([sys.executable, "-m", "agentcli", *words], as_here(), snapshot, victim, strike)
     assert ended.code == code, ended.shown
     assert ended.shown.count("error:") == (code > 0), ended.shown
+    if victim in (child, second):
+        rank = int(victim is second)
+        assert f"process {rank} of {processes} ended with SIGKILL" in " ".join(ended.shown.split())
+        assert "--resume" in ended.shown
     assert not Path("parts/iteration_000/checkpoint").exists()
     resumed = agentcli(*words, "--resume", "-q")
     assert resumed.code == 0, resumed

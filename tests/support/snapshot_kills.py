@@ -50,7 +50,7 @@ def struck_at_a_snapshot(
 
 
 def second(launcher: int) -> int:
-    """The process that is not the first, of those that torchrun started."""
+    """The process that is not the first, of those that train together."""
     ranks = [pid for pid in below(launcher) if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()]
     return ranks[0]
 

@@ -1,12 +1,13 @@
-"""Reads trees once and packs them into blocks, with their credit, accounts and graphs."""
+"""A page: its index, and blocks of trees with their credit, accounts and graphs."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from agentcli.analysis.compare import compare
 from agentcli.analysis.compare_credit import answer_of
 from agentcli.analysis.credit_sources import (
     CreditSource,
@@ -20,8 +21,7 @@ from agentcli.analysis.credit_sources import (
 from agentcli.analysis.page.accounts import MethodColumn, method_column
 from agentcli.analysis.page.album import Album
 from agentcli.analysis.page.graphs import PlacedGraph, placed_graph
-from agentcli.analysis.page.index import PageIndex, PageSource, comparisons_of
-from agentcli.analysis.page.overview import page_run, shown_path
+from agentcli.analysis.page.overview import PageRun, page_run, shown_path
 from agentcli.analysis.page.sources import TreeSource, short_names, sources_of
 from agentcli.analysis.page.texts import TextTable, visible
 from agentcli.analysis.page.tokens import token_ends_of
@@ -30,16 +30,56 @@ from agentcli.credit.compare import Comparison, CreditComparison
 from agentcli.credit.export import graph_of
 from agentcli.credit.registry import Explainer, explainer
 from agentcli.errors import AgentCliError, UsageError
+from agentcli.evaluation.compare import ComparedEvaluation
+from agentcli.evaluation.endings import ENDINGS
 from agentcli.records.pictures import folder_beside
 from agentcli.records.runs import RunDirectory
 from agentcli.records.trees import read_trees
 from agentcli.records.types import Tree
 from agentcli.reports.page.blocks import BlockStore, Filling
+from agentcli.reports.show.runs import evaluations
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.trees import note_lost_trees
 
 MOST_ACCOUNTS = 5_000
 """Steps of a tree with accounts: each lists its group, which may be the whole tree."""
+
+PAGE_VERSION = 1
+
+
+class PageSource(msgspec.Struct, kw_only=True):
+    """One file of trees."""
+
+    name: str
+    run: str
+    """The name of the run that it belongs to."""
+    path: str
+    """The run directory as a command names it."""
+    evaluation: str | None
+    methods: list[str]
+    endings: list[tuple[str, int]]
+    """How many trajectories ended in each way."""
+    agreement: CreditComparison | None
+    """None with fewer than two methods."""
+
+
+class PageIndex(msgspec.Struct, kw_only=True):
+    """What the page reads when it is opened."""
+
+    version: int = PAGE_VERSION
+    title: str
+    endings: Sequence[str] = ENDINGS
+    runs: list[PageRun]
+    sources: list[PageSource]
+    trees: list[TreeLine]
+    blocks: list[str]
+    """Names of the blocks that hold the trees."""
+    album: list[tuple[int, str]]
+    """The blocks with pictures, each after the number of its first picture."""
+    comparisons: dict[str, dict[str, ComparedEvaluation]]
+    """By label and run; the first run is what the others are compared with."""
+    notes: list[str]
+    """What is left out, and why."""
 
 
 class PageOptions(msgspec.Struct, kw_only=True):
@@ -225,3 +265,27 @@ def _graph(
     switches = [one.switches for one in sources if one.method == "rewardflow"]
     settings = switches[0] if switches else msgspec.Struct()
     return placed_graph(tree, graph_of(tree, settings), texts)
+
+
+def comparisons_of(
+    names: Mapping[Path, str], notes: list[str]
+) -> dict[str, dict[str, ComparedEvaluation]]:
+    """The evaluations that several runs share, tested in pairs.
+
+    Where they cannot be compared, a note says why.
+    """
+    places = [place for place in names if evaluations(place)]
+    if len(places) < 2:
+        return {}
+    try:
+        comparison = compare(places, [], Progress())
+    except AgentCliError as error:
+        reason = visible(str(error))
+        for place in places:
+            reason = reason.replace(str(place), names[place])
+        notes.append(f"evaluations are not compared: {reason}")
+        return {}
+    compared = {}
+    for label, by_path in comparison.evaluations.items():
+        compared[label] = {names[Path(path)]: one for path, one in by_path.items()}
+    return compared

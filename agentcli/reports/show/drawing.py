@@ -1,13 +1,14 @@
 """A tree in the terminal: one branch for each stretch between forks, a line a step."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+import msgspec
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree as Drawing
 
-from agentcli.records.types import Outcome, Step
-from agentcli.reports.show.outline import Stretch, count, outline
+from agentcli.records.trees import children
+from agentcli.records.types import Outcome, Step, Tree
 from agentcli.reports.show.style import (
     MARKS,
     QUIET,
@@ -25,6 +26,20 @@ LONGEST = 40
 HEAD, TAIL = 25, 10
 DEEPEST = 12
 """Forks below each other that are drawn: each takes four columns."""
+
+
+class Stretch(msgspec.Struct, kw_only=True):
+    """Steps without a fork between them."""
+
+    steps: list[Step]
+    branches: list["Stretch"] = []
+    """What was tried after the last step; empty where the trajectory ends."""
+    trajectory: int | None = None
+    """The number of the trajectory that ends here, from 1; None before a fork."""
+    leaves: int
+    """Trajectories that go through these steps."""
+    success: int
+    """Those of them that succeeded."""
 
 
 def tree_drawing(shown: ShownTree, *, whole: bool = False) -> Drawing:
@@ -128,3 +143,55 @@ def _left_out(stretches: list[Stretch]) -> Text:
     steps = count(stretches)
     words = f"... {steps} more steps in {trajectories} trajectories; --all shows them"
     return Text(words, style=QUIET)
+
+
+def outline(tree: Tree) -> list[Stretch]:
+    """The stretches that begin at the initial state."""
+    # Not recursive: a trajectory may have more forks than Python has stack.
+    followers = children(tree)
+    leaves, success = _below(tree)
+    numbers = trajectory_numbers(tree)
+    roots: list[Stretch] = []
+    # (the list that the stretch belongs to, its first step)
+    waiting = [(roots, step) for step in reversed(followers.get(None, []))]
+    while waiting:
+        siblings, step = waiting.pop()
+        stretch = Stretch(
+            steps=[step], leaves=leaves[step.id], success=success[step.id]
+        )
+        siblings.append(stretch)
+        while len(following := followers.get(stretch.steps[-1].id, [])) == 1:
+            stretch.steps.append(following[0])
+        stretch.trajectory = numbers.get(stretch.steps[-1].id)
+        waiting += [(stretch.branches, child) for child in reversed(following)]
+    return roots
+
+
+def trajectory_numbers(tree: Tree) -> dict[int, int]:
+    """The number of the trajectory that ends in a step, from 1, by step id."""
+    ends = [step.id for step in tree.steps if step.outcome is not None]
+    return {step: number for number, step in enumerate(ends, 1)}
+
+
+def _below(tree: Tree) -> tuple[list[int], list[int]]:
+    """Leaves below each step, and those of them that succeeded."""
+    leaves = [int(step.outcome is not None) for step in tree.steps]
+    success = [int(step.outcome is Outcome.SUCCESS) for step in tree.steps]
+    # A parent comes before its children, so going backwards every count is whole when
+    # it is handed on.
+    for step in reversed(tree.steps):
+        if step.parent is not None:
+            leaves[step.parent] += leaves[step.id]
+            success[step.parent] += success[step.id]
+    return leaves, success
+
+
+def count(stretches: Iterable[Stretch]) -> int:
+    """The steps of these stretches and of all below them."""
+    total = 0
+    waiting = list(stretches)
+    while waiting:
+        stretch = waiting.pop()
+        total += len(stretch.steps)
+        waiting += stretch.branches
+    return total

@@ -2,7 +2,7 @@
 
 from agentcli.records.trees import leaves, paths
 from agentcli.records.types import Outcome, Tree
-from agentcli.reports.show.outline import Stretch, count, outline, trajectory_numbers
+from agentcli.reports.show.drawing import Stretch, count, outline, trajectory_numbers
 from credit_trees import SUCCESS, TRUNCATED, random_trees, step, tree
 from hypothesis import given
 
