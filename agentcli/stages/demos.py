@@ -36,7 +36,6 @@ from agentcli.stages.harvest import (
 )
 from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.plan import with_changes
-from agentcli.stages.rollout import is_complete
 from agentcli.stages.sampling import (
     SamplingPlan,
     check_policy,
@@ -47,7 +46,7 @@ from agentcli.stages.sampling import (
 )
 from agentcli.stages.session import Session, rewriting
 from agentcli.stages.tally import Tally, share_of_success, tally_of
-from agentcli.stages.walk import retried
+from agentcli.stages.walk import is_complete, retried
 from agentcli.stages.workplace import open_grower
 
 PATIENCE = 20

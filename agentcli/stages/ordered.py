@@ -40,12 +40,14 @@ def write_in_order(
     keys: Iterable[Hashable],
     out: Path,
     key_of: Callable[[bytes], Hashable] = task_of,
+    *,
+    last: bool = False,
 ) -> None:
     """Writes the lines of all sources to `out` in the order of their keys.
 
-    Lines with the same key keep their order; lines with other keys and a torn last line
-    are left out. `out`, which may be a source, appears complete. Raises DataError for a
-    damaged line.
+    Lines with the same key keep their order, or only the `last` of them is written.
+    Lines with other keys and a torn last line are left out. `out`, which may be a
+    source, appears complete. Raises DataError for a damaged line.
     """
     with ExitStack() as stack:
         places: dict[Hashable, list[Place]] = {}
@@ -55,7 +57,8 @@ def write_in_order(
                 places.setdefault(key, []).append((file, offset))
         ordered = stack.enter_context(replacing(out))
         for key in keys:
-            for origin, offset in places.get(key, ()):
+            lines = places.get(key, [])
+            for origin, offset in lines[-1:] if last else lines:
                 origin.seek(offset)
                 # The last line of a killed writer may have no newline.
                 ordered.write(origin.readline().rstrip(b"\n") + b"\n")

@@ -3,8 +3,7 @@
 trees.jsonl contains the trees in panel order; seconds.jsonl records how long each took.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +18,7 @@ from agentcli.policies.load import is_critic
 from agentcli.records.files import derive_seed, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
-from agentcli.records.types import Episode, Outcome, Panel, StageRecord, Tree
-from agentcli.stages.harvest import TimedTree
-from agentcli.stages.ordered import write_in_order
+from agentcli.records.types import Episode, Panel, StageRecord, Tree
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for
 from agentcli.stages.plan import (
     check_critic,
@@ -36,9 +33,9 @@ from agentcli.stages.sampling import (
     sampling_inputs,
     sampling_sources,
 )
-from agentcli.stages.session import Session, rewriting
-from agentcli.stages.tally import UNTRAINED, Tally, share_of_success
-from agentcli.stages.walk import FinishedTask, PanelWalk, WalkPlan, part_to_walk, walk
+from agentcli.stages.session import Session
+from agentcli.stages.tally import UNTRAINED, Tally
+from agentcli.stages.walk import PanelWalk, TreeFile, WalkPlan, part_to_walk, walk
 from agentcli.stages.workplace import Workplace
 
 
@@ -54,6 +51,7 @@ class RolloutPlan(WalkPlan):
             "leaves_at_most": tasks * highest("leaves", self.settings),
             "steps_at_most": tasks * highest("steps", self.settings),
         }
+
 
 
 def plan(
@@ -119,7 +117,7 @@ async def perform(
     walked = await walk(
         plan,
         session,
-        TreeFile(plan.run),
+        TreeFile(plan.run.trees, plan.run.seconds),
         title=f"rollout {plan.settings.rollout.method}",
         ended=session.done,
         workplace=workplace,
@@ -138,7 +136,7 @@ def conclude(
 
     Raises AgentCliError at the end if too many leaves errored.
     """
-    tally, results = _counted(session.run.trees)
+    tally, rows = counted(session.run.trees)
 
     def note(line: str) -> None:
         session.progress.note(line)
@@ -159,7 +157,7 @@ def conclude(
             **tally.statistics(),
             **walked.extent,
             **tally.temperatures,
-            "results": plain(results),
+            "results": plain(summarise(rows)),
         },
         seconds=walked.seconds,
     )
@@ -168,21 +166,21 @@ def conclude(
     return record
 
 
-def _counted(trees: Path) -> tuple[Tally, ResultsByKind]:
-    """The counts of a trees file, and its results by kind of task."""
+def counted(trees: Path) -> tuple[Tally, list[Episode]]:
+    """The counts of a trees file, and its episodes."""
     tally = Tally()
     rows = list[Episode]()
     for tree in read_records(trees, Tree):
         tally.add(tree)
         rows += episodes(tree)
-    return tally, summarise(rows)
+    return tally, rows
 
 
 def results_of_run(run: RunDirectory) -> ResultsByKind:
     """The results of the rollout in `run`; counted if no rollout wrote its trees."""
     record = run.finished("rollout")
     if record is None:
-        return _counted(run.existing_trees())[1]
+        return summarise(counted(run.existing_trees())[1])
     return msgspec.convert(record.statistics["results"], ResultsByKind)
 
 
@@ -197,58 +195,3 @@ def tasks_of(settings: Settings, world: World) -> tuple[Panel, int]:
     tasks = iteration_tasks(panel.tasks, per_step, iteration, seed)
     part = make_panel(f"{panel.name}/iteration {iteration}", panel.world, tasks)
     return part, derive_seed(seed, "iteration", iteration)
-
-
-class TreeFile:
-    """trees.jsonl and seconds.jsonl, in the form that `walk` needs."""
-
-    def __init__(self, run: RunDirectory) -> None:
-        self.path = run.trees
-        self._seconds = run.seconds
-
-    def complete(self) -> dict[str, FinishedTask]:
-        """Tasks whose tree has no errored leaf, with its ledger and success."""
-        kept = {}
-        for tree in read_records(self.path, Tree):
-            if is_complete(tree):
-                success = share_of_success(tree)
-                kept[tree.task.id] = FinishedTask(tree.ledger, success)
-        return kept
-
-    def keep_only(self, tasks: Collection[str], session: Session) -> None:
-        """Drops errored trees, duplicate trees of a task, and a torn last line."""
-        session.start()
-        owed = set(tasks)
-        with rewriting(self.path) as writer:
-            for tree in read_records(self.path, Tree):
-                if tree.task.id in owed and is_complete(tree):
-                    # If a tree was written twice, keep one.
-                    owed.remove(tree.task.id)
-                    writer.write(tree)
-
-    @contextmanager
-    def appending(self, session: Session) -> Iterator[Callable[[TimedTree], None]]:
-        """A function that appends a tree and its seconds.
-
-        The tree is written last: if a tree exists, so do its seconds.
-        """
-        with (
-            session.appending(self.path) as write,
-            session.appending(self._seconds) as note,
-        ):
-
-            def store(grown: TimedTree) -> None:
-                note(grown.seconds)
-                session.keep_pictures(grown.pictures)
-                write(grown.tree)
-
-            yield store
-
-    def put_in_order(self, tasks: Sequence[str]) -> None:
-        """Sorts the trees by task."""
-        write_in_order([self.path], tasks, self.path)
-
-
-def is_complete(tree: Tree) -> bool:
-    """Whether no leaf errored, so that the task need not be played again."""
-    return all(step.outcome is not Outcome.ERRORED for step in tree.steps)

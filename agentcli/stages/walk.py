@@ -1,7 +1,7 @@
-"""A walk over a panel: plays its tasks and writes one file of records in panel order.
+"""A walk over a panel: plays its tasks and writes one file of trees in panel order.
 
-Rollouts and evaluations are walks. A killed walk can be resumed: tasks whose records
-are complete and free of errored leaves are kept, and the others are played. At the end
+Rollouts and evaluations are walks. A killed walk can be resumed: tasks whose tree is
+there and free of errored leaves are kept, and the others are played. At the end
 the file is in panel order again, so an interrupted and an uninterrupted walk give the
 same bytes. With a budget, the walk ends when the trees have cost that much
 (exploration/budget.py); the manifest then records the part of the panel that was
@@ -16,20 +16,21 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
 from agentcli.errors import DataError, UsageError
 from agentcli.exploration.budget import Allowance, parse_budget
 from agentcli.records.faults import shown
+from agentcli.records.files import read_records
 from agentcli.records.regular import is_there
 from agentcli.records.settings import Settings
 from agentcli.records.shards import ShardExtent, WholePanel
-from agentcli.records.types import Ledger, Panel, StageRecord
+from agentcli.records.types import Ledger, Outcome, Panel, StageRecord, Tree
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.harvest import (
     Seedling,
@@ -37,10 +38,11 @@ from agentcli.stages.harvest import (
     grow,
     harvest,
 )
+from agentcli.stages.ordered import write_in_order
 from agentcli.stages.panels import make_panel, parse_shard
 from agentcli.stages.sampling import SamplingPlan
 from agentcli.stages.session import Session
-from agentcli.stages.tally import Tally
+from agentcli.stages.tally import share_of_success
 from agentcli.stages.workplace import Workplace, open_grower
 
 
@@ -99,27 +101,68 @@ class FinishedTask(NamedTuple):
         return 0 < self.success < 1
 
 
-class Records(Protocol):
-    """The records file of a walk."""
+class TreeFile:
+    """The trees of a walk: the only thing that it writes, but for their seconds.
 
-    path: Path
+    played: tasks that are finished although their tree is not kept.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        seconds: Path | None = None,
+        played: Mapping[str, FinishedTask] | None = None,
+    ) -> None:
+        self.path = path
+        self._seconds = seconds
+        self._played = played or {}
 
     def complete(self) -> dict[str, FinishedTask]:
-        """The tasks that are complete. Raises DataError for a damaged file."""
+        """The finished tasks, in whose last tree no leaf errored.
 
-    def keep_only(self, tasks: Collection[str], session: Session) -> None:
-        """Starts the stage and drops the records of other tasks, and a torn last line.
-
-        Raises DataError for records that cannot be continued.
+        Raises DataError for a damaged file.
         """
+        kept = dict(self._played)
+        if not is_there(self.path):
+            return kept
+        for tree in read_records(self.path, Tree):
+            task = tree.task.id
+            kept.pop(task, None)
+            if is_complete(tree):
+                kept[task] = FinishedTask(tree.ledger, share_of_success(tree))
+        return kept
 
-    def appending(
-        self, session: Session
-    ) -> AbstractContextManager[Callable[[TimedTree], None]]:
-        """A function that appends the records of a tree."""
+    @contextmanager
+    def appending(self, session: Session) -> Iterator[Callable[[TimedTree], bool]]:
+        """A function that appends a tree and its seconds; every tree counts."""
+        with ExitStack() as stack:
+            write = stack.enter_context(session.appending(self.path))
+            note = None
+            if self._seconds is not None:
+                note = stack.enter_context(session.appending(self._seconds))
+
+            def store(grown: TimedTree) -> bool:
+                # The tree is written last: if one exists, so do its seconds.
+                if note is not None:
+                    note(grown.seconds)
+                session.keep_pictures(grown.pictures)
+                write(grown.tree)
+                return True
+
+            yield store
 
     def put_in_order(self, tasks: Sequence[str]) -> None:
-        """Sorts the records by task, and drops those of other tasks."""
+        """Sorts the trees by task; drops all but the last of a task, and other tasks'.
+
+        A tree that errored is followed by the one that was grown in its place.
+        """
+        if is_there(self.path):
+            write_in_order([self.path], tasks, self.path, last=True)
+
+
+def is_complete(tree: Tree) -> bool:
+    """Whether no leaf errored, so that the task need not be played again."""
+    return all(step.outcome is not Outcome.ERRORED for step in tree.steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,15 +174,13 @@ class PanelWalk:
     extent: dict[str, Any]
     """The budget spent, the shard, and the number of repeated calls, for the manifest.
     """
-    sampled: Tally
-    """The trees grown now, without those kept from earlier."""
     seconds: Mapping[str, float]
 
 
 async def walk(
     plan: WalkPlan,
     session: Session,
-    records: Records,
+    trees: TreeFile,
     title: str,
     *,
     ended: StageRecord | None,
@@ -149,22 +190,18 @@ async def walk(
 
     If none is missing and the stage has `ended`, its entry is returned. Engines and
     policy come from `workplace`, or are started here when a tree has to be grown.
-    Raises DataError for records of another panel.
+    Raises DataError for trees of another panel.
     """
     tasks = plan.panel.tasks
     settings = plan.settings
-    continued = session.resumed and is_there(records.path)
-    kept = records.complete() if continued else {}
-    refuse_other_tasks(records.path, kept, plan.panel)
+    kept = trees.complete() if session.resumed else {}
+    refuse_other_tasks(trees.path, kept, plan.panel)
     budget = parse_budget(settings.rollout.budget)
     known = {task: (each.ledger, each.is_mixed) for task, each in kept.items()}
     allowance = Allowance(budget, tasks, settings, known)
     owed = [task for task in allowance.paid(tasks) if task.id not in kept]
     if ended is not None and not owed:
         return ended
-    if continued:
-        records.keep_only(kept, session)
-    sampled = Tally(sum(finished.ledger.leaves for finished in kept.values()))
     seconds: dict[str, float] = {}
     retries = 0
     standing = Standing(
@@ -178,9 +215,9 @@ async def walk(
         session.progress.wait("loading model" if plan.model else "starting engines")
         jobs = [Seedling(task, plan.seed) for task in owed]
         async with open_grower(plan, session.progress, workplace) as grower:
-            with _storing(records, session, sampled) as store:
-                trees = grow(grower, jobs, settings.in_flight, allowance)
-                await harvest(session.progress, standing, trees, store)
+            with trees.appending(session) as store:
+                grown = grow(grower, jobs, settings.in_flight, allowance)
+                await harvest(session.progress, standing, grown, store)
             seconds = grower.seconds()
             retries = grower.retries
     else:
@@ -188,31 +225,14 @@ async def walk(
         session.progress.start(standing)
         session.progress.stop()
     panel = walked_part(plan.panel, allowance, session.progress)
-    if kept:
-        records.put_in_order([task.id for task in panel.tasks])
+    if session.resumed:
+        session.start()
+        trees.put_in_order([task.id for task in panel.tasks])
     return PanelWalk(
         panel=panel,
         extent=allowance.report(panel.tasks) | plan.extent | retried(session, retries),
-        sampled=sampled,
         seconds=seconds,
     )
-
-
-@contextmanager
-def _storing(
-    records: Records,
-    session: Session,
-    sampled: Tally,
-) -> Iterator[Callable[[TimedTree], bool]]:
-    """A function that writes a tree and counts it."""
-    with records.appending(session) as write:
-
-        def store(grown: TimedTree) -> bool:
-            write(grown)
-            sampled.add(grown.tree)
-            return True
-
-        yield store
 
 
 def retried(session: Session, calls: int) -> dict[str, int]:
