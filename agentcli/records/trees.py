@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
+from typing import BinaryIO
 
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
@@ -62,12 +63,14 @@ def paths(tree: Tree) -> list[list[Step]]:
     return [path(tree, leaf) for leaf in leaves(tree)]
 
 
-def read_trees(file: Path) -> Iterator[tuple[int, Tree]]:
+def read_trees(
+    file: Path, opened: BinaryIO | None = None
+) -> Iterator[tuple[int, Tree]]:
     """Streams (line, tree) from a trees file and validates each tree.
 
     Raises DataError with file and line, as `read_numbered` and `validate_tree` do.
     """
-    for line, tree in read_numbered(file, Tree):
+    for line, tree in read_numbered(file, Tree, file=opened):
         # The decoder has checked the numbers against the bounds of types.py.
         _refuse_shape(tree, f"{file}:{line}")
         yield line, tree
