@@ -29,7 +29,15 @@ from agentcli.records.types import Episode, Ledger, Outcome, Panel, StageRecord,
 from agentcli.stages import overlap
 from agentcli.stages.panels import panel_for
 from agentcli.stages.plan import with_changes, with_model
-from agentcli.stages.rollout import counted
+from agentcli.stages.rollout import (
+    FinishedTask,
+    PanelWalk,
+    TreeFile,
+    WalkPlan,
+    counted,
+    part_to_walk,
+    walk,
+)
 from agentcli.stages.sampling import (
     SECTIONS,
     check_sampling,
@@ -38,14 +46,6 @@ from agentcli.stages.sampling import (
 )
 from agentcli.stages.session import Session, rewriting
 from agentcli.stages.tally import Tally, share_of_success
-from agentcli.stages.walk import (
-    FinishedTask,
-    PanelWalk,
-    TreeFile,
-    WalkPlan,
-    part_to_walk,
-    walk,
-)
 from agentcli.stages.workplace import Workplace
 
 EpisodesByTask = dict[str, list[Episode]]

@@ -35,7 +35,6 @@ from agentcli.stages.plan import StagePlan, determining, with_changes
 from agentcli.stages.resolve import find_run
 from agentcli.stages.sampling import SECTIONS
 from agentcli.stages.session import Session, first_difference, other_inputs
-from agentcli.stages.walk import PanelWalk
 
 REPAIR = "sample the shard with --resume"
 REPLACE = "sample the shard again with --overwrite"
@@ -298,7 +297,7 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummar
     # Only the name and the ids of the panel are needed; the rest is in the trees.
     tasks = [Task(id=task, world="", split="", kind="") for task in plan.tasks]
     panel = make_panel(shards[0].whole.name, "", tasks)
-    walked = PanelWalk(panel=panel, extent={}, seconds=seconds)
+    walked = rollout.PanelWalk(panel=panel, extent={}, seconds=seconds)
     if summary is None:
         return rollout.conclude(session, walked)
     k = max(map(int, summary.pass_at_k)) if summary.pass_at_k else None

@@ -24,6 +24,7 @@ class _Head(msgspec.Struct):
     """The part of a record that is needed for sorting."""
 
     task: Task | str
+    seed: int = 0
 
 
 _HEADS = msgspec.json.Decoder(_Head)
@@ -33,6 +34,11 @@ def task_of(line: bytes) -> str:
     """The task id of a tree, an episode or a tree's seconds."""
     task = _HEADS.decode(line).task
     return task if isinstance(task, str) else task.id
+
+
+def episode_of(line: bytes) -> tuple[int, str]:
+    """The seed and the task id of a tree: a demonstration may repeat a task."""
+    return _HEADS.decode(line).seed, task_of(line)
 
 
 def write_in_order(

@@ -14,8 +14,8 @@ from agentcli.prompts.parallel import write_parallel
 from agentcli.records.settings import Settings
 from agentcli.records.trees import paths
 from agentcli.records.types import Outcome, StopReason, Tree, Validity
+from agentcli.stages.rollout import is_complete
 from agentcli.stages.tally import Tally
-from agentcli.stages.walk import is_complete
 from agentcli.training.preference.pairs import read_pairs
 from credit_trees import OF_OUTCOMES
 from growths import GROWTHS, VOTES, check_ledger, check_tree, growths
