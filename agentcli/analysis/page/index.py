@@ -12,7 +12,7 @@ from agentcli.analysis.page.trees import TreeLine
 from agentcli.credit.compare import CreditComparison
 from agentcli.errors import AgentCliError
 from agentcli.evaluation.compare import ComparedEvaluation
-from agentcli.evaluation.endings import ENDINGS
+from agentcli.evaluation.episodes import ENDINGS
 from agentcli.reports.show.runs import evaluations
 from agentcli.reports.standing import Progress
 
