@@ -87,6 +87,7 @@ def a_step(
         else draw.choice(states),
         next_observation=words(draw, 40),
         value=draw.random(),
+        score=draw.random(),
         notes={"best": 8.0, "chosen": draw.uniform(6, 8), "process_ok": 1.0},
     )
 

@@ -12,14 +12,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentcli.errors import UsageError
-from agentcli.evaluation.figures import LoopMetrics
-from agentcli.evaluation.record import EvaluationSummary
+from agentcli.evaluation.record import EvaluationSummary, LoopMetrics
 from agentcli.exploration.registry import method_names
 from agentcli.exploration.settings import evaluation_class, rollout_class
 from agentcli.records.chats import Preference, PromptCompletion
 from agentcli.records.docs import describe, field_docs
 from agentcli.records.settings import EvaluationSettings, RolloutSettings, Settings
-from agentcli.records.tree_seconds import TreeSeconds
 from agentcli.records.types import (
     Credit,
     Episode,
@@ -33,6 +31,7 @@ from agentcli.records.types import (
     StepCredit,
     Task,
     Tree,
+    TreeSeconds,
 )
 from agentcli.registry import nearest
 from agentcli.training.metrics import SftMetrics

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from agentcli.records.faults import printable
 from agentcli.records.shards import ShardExtent
 from agentcli.records.types import SCHEMA_VERSION, Count, Ledger, Outcome, Record
 
@@ -108,3 +109,41 @@ class EvaluationSummary(ResultsByKind, kw_only=True):
             if value is not None or name in results:
                 values[name] = value
         return values
+
+
+class LoopMetrics(Record, kw_only=True):
+    """One iteration of a loop: a line of its metrics.jsonl."""
+
+    schema_version: int = SCHEMA_VERSION
+    iteration: Count
+    """0-based."""
+    updates: Count
+    """Updates that the optimiser had made when this iteration's trees were sampled."""
+    figures: dict[str, float]
+    """rollout/NAME and rollout/NAME/KIND of the trees. eval/... of the updated policy,
+    where the loop evaluated it. NAME is success, score (mean reward), length (steps),
+    tokens, repeated (share of moves) or malformed (share of responses).
+    """
+
+
+def figures(results: ResultsByKind, prefix: str) -> dict[str, float]:
+    """The results under the names that users of trackers know, also of each kind.
+
+    For instance rollout/success, rollout/success/KIND, eval/success.
+    """
+    named = _named(results, prefix, "")
+    for kind, of_kind in results.kinds.items():
+        named |= _named(of_kind, prefix, f"/{printable(kind)}")
+    return named
+
+
+def _named(results: Results, prefix: str, suffix: str) -> dict[str, float]:
+    values = {
+        "success": results.success.rate,
+        "score": results.score,
+        "length": results.steps,
+        "tokens": results.tokens,
+        "repeated": results.repetitive,
+        "malformed": results.malformed,
+    }
+    return {f"{prefix}/{name}{suffix}": value for name, value in values.items()}

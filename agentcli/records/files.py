@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, TypeVar
+from typing import IO, Any, BinaryIO, TypeVar
 
 import msgspec
 
@@ -153,9 +153,12 @@ def read_records(path: Path, kind: type[T]) -> Iterator[T]:
 
 
 def read_numbered(
-    path: Path, kind: type[T], whole: bool = False
+    path: Path,
+    kind: type[T],
+    whole: bool = False,
+    file: BinaryIO | None = None,
 ) -> Iterator[tuple[int, T]]:
-    """Streams pairs of line number and record.
+    """Streams pairs of line number and record, from `file` if `path` is open already.
 
     Lines are counted from 1 as in an editor, blank ones included. A last line that has
     no newline and is not JSON counts as not yet written, and ends the stream; with
@@ -165,7 +168,7 @@ def read_numbered(
     """
     decoder = msgspec.json.Decoder(kind)
     check = Check(path)
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(_lines(path, file), 1):
         if not whole and not line.endswith(b"\n") and is_torn(line, decoder):
             return
         if not line.isspace():
@@ -221,8 +224,8 @@ def _schema_version(data: bytes) -> Any:
         return None
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    with open_regular(path) as file:
+def _lines(path: Path, opened: BinaryIO | None = None) -> Iterator[bytes]:
+    with opened or open_regular(path) as file:
         try:
             if path.suffix == ".zst":
                 yield from compressed.zstd_lines(path, file)

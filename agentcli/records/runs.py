@@ -5,6 +5,8 @@ atomically. So a manifest that names a stage guarantees that the stage's output 
 complete, and its checksums are those of the files.
 """
 
+import hashlib
+import io
 import shlex
 import shutil
 import subprocess
@@ -14,11 +16,12 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from agentcli.errors import DataError, UsageError
 from agentcli.records.checksums import MANIFEST, checksums
 from agentcli.records.files import read_json, sha256_file, write_json
-from agentcli.records.regular import is_there
+from agentcli.records.regular import is_there, open_regular
 from agentcli.records.types import Manifest, StageRecord
 from agentcli.requirements import PACKAGE, requirements
 from agentcli.version import __version__
@@ -312,6 +315,39 @@ def hash_inputs(paths: list[Path]) -> dict[str, str]:
             _HASHES[state] = sha256_file(file)
         hashes[str(file)] = _HASHES[state]
     return hashes
+
+
+class _Hashing(io.RawIOBase):
+    """A file whose SHA-256 is remembered when it has been read to its end."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open_regular(path)
+        self._path = path
+        self._state = _state(path)
+        self._digest = hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.raw.readinto(buffer) or 0
+        self._digest.update(memoryview(buffer)[:count])
+        # A file that changed meanwhile is another one.
+        if count == 0 and _state(self._path) == self._state:
+            _HASHES[self._state] = self._digest.hexdigest()
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def open_hashed(path: Path) -> io.BufferedReader:
+    """Opens a file for `hash_inputs` to know when it has been read to its end.
+
+    So a file of many gigabytes is read once. Raises DataError, as `open_regular` does.
+    """
+    return io.BufferedReader(_Hashing(path), 1 << 20)
 
 
 def known_hashes(paths: list[Path]) -> dict[str, str]:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
+from typing import BinaryIO
 
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
@@ -62,13 +63,16 @@ def paths(tree: Tree) -> list[list[Step]]:
     return [path(tree, leaf) for leaf in leaves(tree)]
 
 
-def read_trees(file: Path) -> Iterator[tuple[int, Tree]]:
+def read_trees(
+    file: Path, opened: BinaryIO | None = None
+) -> Iterator[tuple[int, Tree]]:
     """Streams (line, tree) from a trees file and validates each tree.
 
     Raises DataError with file and line, as `read_numbered` and `validate_tree` do.
     """
-    for line, tree in read_numbered(file, Tree):
-        validate_tree(tree, f"{file}:{line}")
+    for line, tree in read_numbered(file, Tree, file=opened):
+        # The decoder has checked the numbers against the bounds of types.py.
+        _refuse_shape(tree, f"{file}:{line}")
         yield line, tree
 
 
@@ -101,14 +105,22 @@ def validate_tree(tree: Tree, place: str = "tree") -> None:
     this process has not been checked by a reader. Raises DataError naming `place` and
     the step.
     """
+    _refuse_shape(tree, place)
+    for step in tree.steps:
+        fault = _wrong_number(step)
+        if fault is not None:
+            raise _damaged(tree, place, step.id, fault)
+
+
+def _refuse_shape(tree: Tree, place: str) -> None:
+    """The checks of `validate_tree`, but for those of numbers."""
     for position, step in enumerate(tree.steps):
         fault = _misplaced(step, position)
         if fault is not None:
             raise _damaged(tree, place, position, fault)
     parents = {step.parent for step in tree.steps}
     for step in tree.steps:
-        is_inner = step.id in parents
-        fault = _wrong_end(step, is_inner) or _wrong_content(step)
+        fault = _wrong_end(step, step.id in parents) or _wrong_count(step)
         if fault is not None:
             raise _damaged(tree, place, step.id, fault)
 
@@ -159,10 +171,19 @@ def _wrong_end(step: Step, inner: bool) -> str | None:
     return None
 
 
-def _wrong_content(step: Step) -> str | None:
-    """Any other field that is wrong, and why; None if none is."""
+def _wrong_count(step: Step) -> str | None:
+    """The list that has a wrong length, and why; None if none has."""
     if len(step.token_ids) != len(step.logprobs):
         return f"logprobs: {len(step.logprobs)} for {len(step.token_ids)} token_ids"
+    if step.moves:
+        copies = {move.copy for move in step.moves}
+        if len(copies) < len(step.moves):
+            return "moves: one copy moves twice"
+    return None
+
+
+def _wrong_number(step: Step) -> str | None:
+    """The number that is out of bounds, and why; None if none is."""
     if step.logprobs and not _are_logprobs(step.logprobs):
         return "logprobs: not a finite log-probability"
     # Written with `not <=`, so that NaN is refused too.
@@ -172,10 +193,6 @@ def _wrong_content(step: Step) -> str | None:
         number = getattr(step, name)
         if isinstance(number, float) and not abs(number) <= LARGEST_REWARD:
             return f"{name}: {number} is not a number within {LARGEST_REWARD:g}"
-    if step.moves:
-        copies = {move.copy for move in step.moves}
-        if len(copies) < len(step.moves):
-            return "moves: one copy moves twice"
     return None
 
 

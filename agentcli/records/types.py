@@ -399,3 +399,24 @@ class Manifest(Record, kw_only=True):
 
     schema_version: int = SCHEMA_VERSION
     stages: dict[str, StageRecord] = {}
+
+
+class TreeSeconds(Record, kw_only=True):
+    """The seconds that a tree took: a line of seconds.jsonl.
+
+    They are not part of the trees, so that the same seed gives the same trees.jsonl. A
+    tree that was played again has two lines.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    task: str
+    """Task id of the tree."""
+    policy: Seconds
+    """Total time its requests waited for the policy, queueing and shared batches
+    included. Requests that overlap are all counted.
+    """
+    environment: Seconds
+    """Total time its steps waited for the engines; steps that overlap are all counted.
+    """
+    wall: Seconds
+    """From its first request to its end."""

@@ -18,7 +18,7 @@ from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
 from agentcli.exploration.nodes import errored_tree
 from agentcli.policies.registry import LOADING
 from agentcli.records.settings import Settings
-from agentcli.records.tree_seconds import TreeSeconds
+from agentcli.records.types import TreeSeconds
 from agentcli.reports.standing import Progress
 from agentcli.stages.harvest import Grower, Seedling, TimedTree
 from agentcli.stages.ray_start import connected

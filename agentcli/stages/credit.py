@@ -18,7 +18,7 @@ from agentcli.exploration.settings import methods_with
 from agentcli.records.checksums import lost_its_end
 from agentcli.records.files import read_numbered, read_records
 from agentcli.records.regular import is_there
-from agentcli.records.runs import RunDirectory, credit_name
+from agentcli.records.runs import RunDirectory, credit_name, open_hashed
 from agentcli.records.settings import Settings
 from agentcli.records.types import Credit, StageRecord, Tree
 from agentcli.reports.standing import Standing
@@ -90,7 +90,7 @@ def perform(plan: CreditPlan, session: Session) -> StageRecord:
     statistics = CreditStatistics(getattr(plan.switches, "outcome", "success"))
     progress.start(Standing(f"credit {plan.method}", None))
     with rewriting(plan.run.credit(plan.method)) as writer:
-        for line, tree in checked_trees(trees):
+        for line, tree in checked_trees(trees, file=open_hashed(trees)):
             try:
                 credit = plan.assign(tree, plan.switches)
                 statistics.add(tree, credit)

@@ -10,9 +10,10 @@ run without errors. --resume plays it again, and drops it if it would not have b
 kept.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,11 +22,12 @@ import msgspec
 from agentcli.errors import AgentCliError, DataError
 from agentcli.exploration.settings import added_fields, as_method
 from agentcli.policies.demonstrator import refuse_habits
+from agentcli.records.faults import shown
 from agentcli.records.files import derive_seed, read_records
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import RolloutSettings, Settings
-from agentcli.records.types import Outcome, StageRecord, Task, Tree
+from agentcli.records.types import Outcome, StageRecord, Tree
 from agentcli.reports.standing import Standing
 from agentcli.stages.harvest import (
     Grower,
@@ -34,9 +36,10 @@ from agentcli.stages.harvest import (
     grow,
     harvest,
 )
+from agentcli.stages.ordered import episode_of
 from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.plan import with_changes
-from agentcli.stages.rollout import is_complete
+from agentcli.stages.rollout import TreeFile, is_complete, retried
 from agentcli.stages.sampling import (
     SamplingPlan,
     check_policy,
@@ -45,15 +48,25 @@ from agentcli.stages.sampling import (
     sampling_inputs,
     sampling_sources,
 )
-from agentcli.stages.session import Session, rewriting
+from agentcli.stages.session import Session
 from agentcli.stages.tally import Tally, share_of_success, tally_of
-from agentcli.stages.walk import retried
 from agentcli.stages.workplace import open_grower
 
 PATIENCE = 20
 """The stage gives up after this many episodes per demonstration wanted and per task of
 the panel.
 """
+
+
+class DemosWritten(NamedTuple):
+    """The content of an interrupted file of demonstrations."""
+
+    successes: list[float]
+    """Of each demonstration that did not error."""
+    errored: list[Seedling]
+    """To be played again."""
+    tried: int
+    """Number of episodes played up to the last one written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,47 +123,41 @@ async def perform(plan: DemosPlan, session: Session) -> StageRecord:
     Raises AgentCliError if only successes are kept and the policy hardly ever succeeds.
     """
     run = plan.run
-    total = plan.settings.demos.count
-    resumed = session.resumed and is_there(run.trees)
-    if resumed and session.done:
-        counts = tally_of(run.trees).counts
-        if counts["trees"] == total and not counts["errored"]:
-            return session.nothing_owed(session.done)
-    written = _written(plan) if resumed else DemosWritten()
+    settings = plan.settings
+    total = settings.demos.count
+    before = _written(plan) if session.resumed else DemosWritten([], [], 0)
+    have = len(before.successes)
+    if session.done and have == total and not before.errored:
+        return session.nothing_owed(session.done)
+    mean = sum(before.successes) / have if have else None
+    title = f"demonstrations ({settings.demos.policy})"
+    standing = Standing(title, total, have, mean, settings.rollout.concurrency)
+    trees = TreeFile(run.trees, run.seconds)
     sampled = Tally()
+    dropped = set[tuple[int, str]]()
     async with open_grower(plan, session.progress) as grower:
-        if written.errored:
-            session.start()
-            await _play_again(plan, grower, session)
-            written = _written(plan)
-        with (
-            session.appending(run.trees) as write,
-            session.appending(run.seconds) as note,
-        ):
+        with trees.appending(session) as write:
 
             def store(grown: TimedTree) -> bool:
                 sampled.add(grown.tree)
-                if not _is_kept(grown.tree, plan.settings):
-                    return False
-                # The seconds are written first, so that a kill leaves no tree without
-                # them.
-                note(grown.seconds)
-                session.keep_pictures(grown.pictures)
-                write(grown.tree)
-                return True
+                if _is_kept(grown.tree, settings):
+                    return write(grown)
+                dropped.add(_key(grown.tree))
+                return False
 
-            title = f"demonstrations ({plan.settings.demos.policy})"
-            together = plan.settings.rollout.concurrency
-            standing = Standing(title, total, written.trees, written.success, together)
-            episodes = _episodes(plan, grower, written.tried)
+            episodes = _episodes(plan, grower, before)
             done = await harvest(session.progress, standing, episodes, store)
         seconds = grower.seconds()
         retries = grower.retries
-    for line in sampled.warnings(plan.settings):
+    for line in sampled.warnings(settings):
         session.progress.note(line)
-    tried = written.tried + sampled.counts["trees"]
+    tried = before.tried + sampled.counts["trees"] - len(before.errored)
     if done < total:
         raise _too_few(plan, done, tried)
+    if session.resumed:
+        session.start()
+        keys = map(_key, islice(_jobs(plan), tried))
+        trees.put_in_order([key for key in keys if key not in dropped], episode_of)
     tally = tally_of(run.trees)
     record = session.finish(
         latest=True,
@@ -161,7 +168,7 @@ async def perform(plan: DemosPlan, session: Session) -> StageRecord:
         statistics={"episodes_tried": tried, **retried(session, retries)},
         seconds=seconds,
     )
-    tally.judge_errors(plan.settings, run.path, session.progress.note)
+    tally.judge_errors(settings, run.path, session.progress.note)
     return record
 
 
@@ -173,110 +180,67 @@ def _too_few(plan: DemosPlan, done: int, tried: int) -> AgentCliError:
     )
 
 
-async def _play_again(plan: DemosPlan, grower: Grower, session: Session) -> None:
-    """Plays the errored episodes again, and puts those that are kept in their place."""
-    file = plan.run.trees
-    jobs = []
-    for tree in read_records(file, Tree):
-        if not is_complete(tree):
-            jobs.append(Seedling(tree.task, tree.seed))
-    played: dict[tuple[str, int], Tree] = {}
-    async for grown in grow(grower, jobs, plan.settings.rollout.concurrency):
-        session.keep_pictures(grown.pictures)
-        played[grown.tree.task.id, grown.tree.seed] = grown.tree
-    with rewriting(file) as writer:
-        for tree in read_records(file, Tree):
-            tree = played.get((tree.task.id, tree.seed), tree)
-            if _is_kept(tree, plan.settings):
-                writer.write(tree)
+def _jobs(plan: DemosPlan) -> Iterator[Seedling]:
+    """All episodes in order: the panel lap after lap, until the stage gives up."""
+    tasks = plan.panel.tasks
+    patience = PATIENCE * (plan.settings.demos.count + len(tasks))
+    for number in range(patience + 1):
+        lap, place = divmod(number, len(tasks))
+        if place == 0:
+            seed = derive_seed(plan.seed, "demos", lap)
+            order = iteration_tasks(tasks, len(tasks), 0, seed)
+        yield Seedling(order[place], seed)
 
 
 async def _episodes(
-    plan: DemosPlan,
-    grower: Grower,
-    tried: int,
+    plan: DemosPlan, grower: Grower, before: DemosWritten
 ) -> AsyncGenerator[TimedTree, None]:
-    """Plays the panel lap after lap until it has to give up.
-
-    The first `tried` episodes were played before.
-    """
-    tasks = len(plan.panel.tasks)
-    patience = _patience(plan)
-    while True:
-        lap, place = divmod(tried, tasks)
-        seed, order = _lap(plan, lap)
-        jobs = [Seedling(task, seed) for task in order[place:]]
-        # A lap ends before the next one begins: a task that was always in flight would
-        # never release its engines.
+    """Plays what errored before, then what was not played before."""
+    fresh = islice(_jobs(plan), before.tried, None)
+    laps = groupby(fresh, key=lambda job: job.seed)
+    # A lap ends before the next one begins: a task that was always in flight would
+    # never release its engines.
+    for jobs in chain([before.errored], (lap for _, lap in laps)):
         lap_trees = grow(grower, jobs, plan.settings.rollout.concurrency)
         async with aclosing(lap_trees):
             async for grown in lap_trees:
                 yield grown
-                tried += 1
-                if tried > patience:
-                    return
-
-
-def _patience(plan: DemosPlan) -> int:
-    """The number of episodes after which the stage gives up."""
-    tasks = len(plan.panel.tasks)
-    return PATIENCE * (plan.settings.demos.count + tasks)
-
-
-def _lap(plan: DemosPlan, lap: int) -> tuple[int, list[Task]]:
-    """The seed of one lap, and its order of the tasks."""
-    tasks = plan.panel.tasks
-    seed = derive_seed(plan.seed, "demos", lap)
-    return seed, iteration_tasks(tasks, len(tasks), 0, seed)
-
-
-class DemosWritten(NamedTuple):
-    """The content of an interrupted file of demonstrations."""
-
-    trees: int = 0
-    success: float | None = None
-    """Share of them that succeeded."""
-    tried: int = 0
-    """Number of episodes played up to the last one written."""
-    errored: int = 0
-    """Trees of errored episodes."""
 
 
 def _written(plan: DemosPlan) -> DemosWritten:
     """Reads an interrupted file.
 
-    Raises DataError if its last tree does not belong to this panel.
+    Raises DataError for a tree of another panel.
     """
     path = plan.run.trees
-    successes = []
-    errored = 0
-    last = None
-    for tree in read_records(path, Tree):
-        successes.append(share_of_success(tree))
-        errored += not is_complete(tree)
-        last = tree
-    if last is None:
-        return DemosWritten()
-    tried = _episodes_up_to(last, plan)
-    if tried is None:
-        raise DataError(
-            f"{path}: its last tree ({last.task.id}) is not one of this panel's; write "
-            "anew with --overwrite"
-        )
-    trees = len(successes)
-    return DemosWritten(trees, sum(successes) / trees, tried, errored)
+    successes: dict[tuple[int, str], float | None] = {}
+    """None for an episode that errored."""
+    if is_there(path):
+        for tree in read_records(path, Tree):
+            success = share_of_success(tree) if is_complete(tree) else None
+            successes[_key(tree)] = success
+    ahead = set(successes)
+    jobs = _jobs(plan)
+    errored = []
+    tried = 0
+    while ahead:
+        job = next(jobs, None)
+        if job is None:
+            raise DataError(
+                f"{path}: the tree of {shown(ahead.pop()[1])} is not one of this "
+                "panel's; write anew with --overwrite"
+            )
+        tried += 1
+        if successes.get(_key(job), 0) is None:
+            errored.append(job)
+        ahead.discard(_key(job))
+    finished = [success for success in successes.values() if success is not None]
+    return DemosWritten(finished, errored, tried)
 
 
-def _episodes_up_to(last: Tree, plan: DemosPlan) -> int | None:
-    """The number of episodes played up to `last`; None if it is not from this panel."""
-    for lap in range(_patience(plan) + 1):
-        seed, order = _lap(plan, lap)
-        if seed != last.seed:
-            continue
-        for place, task in enumerate(order, 1):
-            if task.id == last.task.id:
-                return lap * len(order) + place
-    return None
+def _key(episode: Seedling | Tree) -> tuple[int, str]:
+    """The seed of a lap, and a task of it."""
+    return episode.seed, episode.task.id
 
 
 def _is_kept(tree: Tree, settings: Settings) -> bool:

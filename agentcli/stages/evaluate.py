@@ -1,12 +1,13 @@
 """eval, pass-at-k, test-time-branch: a whole panel, every episode exactly once.
 
-All three sample trajectories and reduce them to episodes in evaluation/<label>.jsonl.
-The summary next to it (evaluation/<label>.json) contains rates with intervals, the
-panel's hash and the ledger.
+All three write trees, as a rollout does, and at the end compute their episodes
+(evaluation/<label>.jsonl) and a summary (evaluation/<label>.json) with rates and their
+intervals, the panel's hash and the ledger. Then the trees go that `evaluation.trees`
+does not keep; until then, only the trees say what has been played.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,21 +16,28 @@ import msgspec
 from agentcli.environments.protocol import World
 from agentcli.environments.registry import settle
 from agentcli.errors import UsageError
-from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.record import BudgetSpent, EvaluationSummary, WalkedPanel
 from agentcli.evaluation.summary import pass_at_k_summary, summarise
 from agentcli.exploration.settings import VOTING, added_fields, as_method
 from agentcli.records.files import read_json, read_records, write_json
+from agentcli.records.pictures import drop_unnamed
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.shards import ShardExtent
-from agentcli.records.types import Episode, Ledger, Outcome, StageRecord, Tree
+from agentcli.records.types import Episode, Ledger, Outcome, Panel, StageRecord, Tree
 from agentcli.stages import overlap
-from agentcli.stages.harvest import TimedTree
-from agentcli.stages.ordered import write_in_order
 from agentcli.stages.panels import panel_for
 from agentcli.stages.plan import with_changes, with_model
+from agentcli.stages.rollout import (
+    FinishedTask,
+    PanelWalk,
+    TreeFile,
+    WalkPlan,
+    counted,
+    part_to_walk,
+    walk,
+)
 from agentcli.stages.sampling import (
     SECTIONS,
     check_sampling,
@@ -37,8 +45,10 @@ from agentcli.stages.sampling import (
     sampling_sources,
 )
 from agentcli.stages.session import Session, rewriting
-from agentcli.stages.walk import FinishedTask, PanelWalk, WalkPlan, part_to_walk, walk
+from agentcli.stages.tally import Tally, share_of_success
 from agentcli.stages.workplace import Workplace
+
+EpisodesByTask = dict[str, list[Episode]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +178,6 @@ def _plan(
 ) -> EvaluationPlan:
     run = RunDirectory(out)
     label = settings.evaluation.label or ""
-    path = run.evaluation(label)
     world = check_sampling(settings, model, world)
     whole = panel_for(world, settings.environment)
     return EvaluationPlan(
@@ -178,7 +187,7 @@ def _plan(
         sections=(*SECTIONS, "evaluation"),
         inputs=sampling_inputs(settings, model),
         sources=sampling_sources(settings, model),
-        outputs=[path, path.with_suffix(".json"), run.evaluation_trees(label)],
+        outputs=outputs_of(run, label),
         world=world,
         model=model,
         panel=part_to_walk(settings, whole),
@@ -187,6 +196,12 @@ def _plan(
         command=command,
         k=k,
     )
+
+
+def outputs_of(run: RunDirectory, label: str) -> list[Path]:
+    """The files of an evaluation: its episodes, its summary and its trees."""
+    episodes = run.evaluation(label)
+    return [episodes, episodes.with_suffix(".json"), run.evaluation_trees(label)]
 
 
 async def perform(
@@ -199,30 +214,74 @@ async def perform(
     Raises AgentCliError at the end if too many episodes errored.
     """
     note = session.progress.note
+    settings = plan.settings
     if plan.command != "eval" and session.done is None:
         counts = plan.counts()
         note(
             f"{counts['episodes']:,} episodes to play, "
-            f"{plan.settings.rollout.leaves} of each of {counts['tasks']:,} tasks; "
+            f"{settings.rollout.leaves} of each of {counts['tasks']:,} tasks; "
             "--tasks N takes fewer"
         )
+    before: EpisodesByTask = {}
+    if session.resumed and is_there(plan.episodes):
+        before = grouped(read_records(plan.episodes, Episode))
     walked = await walk(
         plan,
         session,
-        EpisodeFile(plan),
-        title=f"{plan.command} {plan.settings.evaluation.split}",
-        ended=session.done if is_there(plan.summary) else None,
+        TreeFile(plan.trees, played=_without_tree(settings, before)),
+        title=f"{plan.command} {settings.evaluation.split}",
+        ended=session.done if _has_all(plan, session.done, before) else None,
         workplace=workplace,
     )
     if isinstance(walked, StageRecord):
         return session.nothing_owed(read_json(plan.summary, EvaluationSummary))
-    for line in walked.sampled.warnings(plan.settings):
+    summary, tally = conclude(session, plan.command, plan.k, walked, before)
+    for line in tally.warnings(settings):
         note(line)
-    summary = conclude(session, plan.episodes, plan.command, plan.k, walked)
     for line in overlaps(plan):
         note(line)
-    walked.sampled.judge_errors(plan.settings, plan.episodes, note)
+    tally.judge_errors(settings, plan.episodes, note)
     return summary
+
+
+def grouped(rows: Iterable[Episode]) -> EpisodesByTask:
+    """The episodes by task."""
+    by_task: EpisodesByTask = {}
+    for row in rows:
+        by_task.setdefault(row.task, []).append(row)
+    return by_task
+
+
+def _without_tree(
+    settings: Settings, before: EpisodesByTask
+) -> dict[str, FinishedTask]:
+    """The tasks that earlier ended without errors, and whose tree was not to stay."""
+    finished = {}
+    for task, rows in before.items():
+        outcomes = [row.outcome for row in rows]
+        if len(rows) == settings.rollout.leaves and Outcome.ERRORED not in outcomes:
+            success = outcomes.count(Outcome.SUCCESS) / len(rows)
+            if not _stays(success, settings):
+                # The first sample has the ledger of the whole task.
+                ledger = rows[0].ledger or Ledger()
+                finished[task] = FinishedTask(ledger, success)
+    return finished
+
+
+def _stays(success: float, settings: Settings) -> bool:
+    """Whether a tree with this share of successful leaves stays after the evaluation."""
+    wanted = settings.evaluation.trees
+    return wanted == "all" or (wanted == "failed" and success < 1)
+
+
+def _has_all(
+    plan: EvaluationPlan, ended: StageRecord | None, rows: EpisodesByTask
+) -> bool:
+    """Whether the files that are computed from the trees are as the stage left them."""
+    if ended is None or not is_there(plan.summary):
+        return False
+    episodes = sum(ended.counts[outcome] for outcome in Outcome)
+    return episodes == sum(map(len, rows.values()))
 
 
 def overlaps(plan: EvaluationPlan) -> Iterator[str]:
@@ -234,15 +293,26 @@ def overlaps(plan: EvaluationPlan) -> Iterator[str]:
 
 def conclude(
     session: Session,
-    path: Path,
     command: str,
     k: int | None,
     walked: PanelWalk,
-) -> EvaluationSummary:
-    """Writes the summary of the episodes in `path`, and the manifest entry."""
-    summary = _summary(session.settings, command, path, walked, k)
+    before: EpisodesByTask,
+) -> tuple[EvaluationSummary, Tally]:
+    """Computes the episodes and the summary from the trees, and drops trees.
+
+    before: the episodes of tasks whose tree was dropped earlier. Also returns the
+    counts of the trees.
+    """
+    path, summary_file, trees = session.plan.outputs
+    session.start()
+    tally, rows = _all_episodes(trees, before, walked.panel)
+    with rewriting(path) as writer:
+        for row in rows:
+            writer.write(row)
+    _drop_trees(session, trees)
+    summary = _summary(session.settings, command, rows, walked, k)
     values = summary.values()
-    write_json(path.with_suffix(".json"), values)
+    write_json(summary_file, values)
     session.finish(
         panel=walked.panel.sha256,
         panel_name=walked.panel.name,
@@ -251,104 +321,48 @@ def conclude(
         statistics={"success": values["success"], **walked.extent},
         seconds=walked.seconds,
     )
-    return summary
+    return summary, tally
 
 
-class EpisodeFile:
-    """evaluation/<label>.jsonl and its trees, in the form that `walk` needs."""
+def _all_episodes(
+    trees: Path, before: EpisodesByTask, panel: Panel
+) -> tuple[Tally, list[Episode]]:
+    """The counts of the trees, and all episodes in the order of the panel."""
+    grown = counted(trees) if is_there(trees) else (Tally(), [])
+    tally, rows = grown
+    by_task = before | grouped(rows)
+    ordered = [row for task in panel.tasks for row in by_task.get(task.id, ())]
+    tally.elsewhere = len(ordered) - len(rows)
+    return tally, ordered
 
-    def __init__(self, plan: EvaluationPlan) -> None:
-        self.path = plan.episodes
-        self._trees = plan.trees
-        self._keep = plan.settings.evaluation.trees
-        self._tasks = {task.id for task in plan.panel.tasks}
-        self._samples = plan.settings.rollout.leaves
 
-    def complete(self) -> dict[str, FinishedTask]:
-        """Tasks with all samples, none errored, and their tree if it is kept."""
-        trees = self._tasks_with_tree()
-        rows_by_task: dict[str, list[Episode]] = {}
-        for row in read_records(self.path, Episode):
-            rows_by_task.setdefault(row.task, []).append(row)
-        kept = {}
-        for task, rows in rows_by_task.items():
-            outcomes = [row.outcome for row in rows]
-            if len(rows) == self._samples and Outcome.ERRORED not in outcomes:
-                success = outcomes.count(Outcome.SUCCESS) / len(rows)
-                # A task of another panel is kept here: the walk refuses it.
-                misses_tree = task in self._tasks and task not in trees
-                if self._is_kept(success) and misses_tree:
-                    continue
-                # The first sample has the ledger of the whole task.
-                ledger = rows[0].ledger or Ledger()
-                kept[task] = FinishedTask(ledger, success)
-        return kept
-
-    def _tasks_with_tree(self) -> set[str]:
-        if not is_there(self._trees):
-            return set()
-        return {tree.task.id for tree in read_records(self._trees, Tree)}
-
-    def keep_only(self, tasks: Collection[str], session: Session) -> None:
-        """Drops the episodes of other tasks and a torn last line."""
-        rows = [row for row in read_records(self.path, Episode) if row.task in tasks]
-        session.start()
-        with rewriting(self.path) as writer:
-            for row in rows:
-                writer.write(row)
-        if is_there(self._trees):
-            self._keep_trees_of(set(tasks))
-
-    def _keep_trees_of(self, tasks: set[str]) -> None:
-        """Drops the trees of other tasks, and a second tree of a task."""
-        with rewriting(self._trees) as writer:
-            for tree in read_records(self._trees, Tree):
-                if tree.task.id in tasks:
-                    tasks.remove(tree.task.id)
-                    writer.write(tree)
-
-    @contextmanager
-    def appending(self, session: Session) -> Iterator[Callable[[TimedTree], None]]:
-        """A function that appends a tree's episodes, and the tree itself if it is kept.
-
-        The tree is written last: if a tree exists, so do its episodes.
-        """
-        with (
-            session.appending(self.path) as write,
-            session.appending(self._trees) as write_tree,
-        ):
-
-            def store(grown: TimedTree) -> None:
-                for episode in episodes(grown.tree):
-                    write(episode)
-                if self._is_kept(grown.success):
-                    session.keep_pictures(grown.pictures)
-                    write_tree(grown.tree)
-
-            yield store
-
-    def _is_kept(self, success: float) -> bool:
-        """Whether a tree is kept; `success` is its share of successful leaves."""
-        if self._keep == "failed":
-            return success < 1
-        return self._keep == "all"
-
-    def put_in_order(self, tasks: Sequence[str]) -> None:
-        """Sorts the episodes and the trees by task."""
-        write_in_order([self.path], tasks, self.path)
-        if is_there(self._trees):
-            write_in_order([self._trees], tasks, self._trees)
+def _drop_trees(session: Session, trees: Path) -> None:
+    """Drops the trees that are not to stay, once their episodes are written."""
+    settings = session.settings
+    if settings.evaluation.trees == "all" or not is_there(trees):
+        return
+    left = 0
+    with rewriting(trees) as writer:
+        for tree in read_records(trees, Tree):
+            if _stays(share_of_success(tree), settings):
+                writer.write(tree)
+                left += 1
+    if not left:
+        trees.unlink()
+        with suppress(OSError):
+            # Other evaluations may keep theirs here.
+            trees.parent.rmdir()
+    drop_unnamed(session.run)
 
 
 def _summary(
     settings: Settings,
     command: str,
-    path: Path,
+    rows: Sequence[Episode],
     walked: PanelWalk,
     k: int | None,
 ) -> EvaluationSummary:
     """The summary of an evaluation's episodes."""
-    rows = list(read_records(path, Episode))
     panel = walked.panel
     return EvaluationSummary(
         stage=command,

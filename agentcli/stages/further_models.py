@@ -18,9 +18,9 @@ from agentcli.policies.load import existing
 from agentcli.policies.protocol import Policy
 from agentcli.policies.registry import LOADING, make_policy, policy_names
 from agentcli.records.settings import Settings
+from agentcli.records.shortage import use_threads
 from agentcli.registry import nearest
 from agentcli.stages.plan import check_model
-from agentcli.stages.threads import use_threads
 
 
 def check_further_models(settings: Settings) -> None:

@@ -28,8 +28,7 @@ from agentcli.exploration.budget import Allowance
 from agentcli.exploration.registry import Explore, make
 from agentcli.policies.protocol import Policy
 from agentcli.records.settings import Settings
-from agentcli.records.tree_seconds import TreeSeconds
-from agentcli.records.types import Task, Tree
+from agentcli.records.types import Task, Tree, TreeSeconds
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.sampling import Stopwatch
 from agentcli.stages.tally import share_of_success

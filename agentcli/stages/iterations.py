@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentcli.errors import AgentCliError
-from agentcli.evaluation.figures import LoopMetrics, figures
-from agentcli.evaluation.record import EvaluationSummary, Rate
+from agentcli.evaluation.record import EvaluationSummary, LoopMetrics, Rate, figures
 from agentcli.records.files import part_of, read_json
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory

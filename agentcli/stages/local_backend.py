@@ -8,10 +8,10 @@ from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
 from agentcli.policies.protocol import Policy, Reloadable
 from agentcli.records.settings import Settings
+from agentcli.records.shortage import use_threads
 from agentcli.stages.further_models import open_further_models, start_policy
 from agentcli.stages.harvest import LocalGrower
 from agentcli.stages.sampling import GrowerPlan
-from agentcli.stages.threads import use_threads
 
 if TYPE_CHECKING:
     from agentcli.training.critic.appraiser import Appraiser

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from agentcli.errors import UsageError
-from agentcli.evaluation.figures import LoopMetrics
-from agentcli.evaluation.record import Rate
+from agentcli.evaluation.record import LoopMetrics, Rate
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, credit_name, known_hashes
 from agentcli.records.types import StageRecord
 from agentcli.reports.standing import Progress, Standing
-from agentcli.stages.carried import StartingModels, first_critic, with_critic
 from agentcli.stages.credit import perform as perform_credit
 from agentcli.stages.credit import plan as plan_credit
 from agentcli.stages.evaluate import perform as evaluate
@@ -39,7 +37,13 @@ from agentcli.stages.iterations import (
     updates_after,
     write_metrics,
 )
-from agentcli.stages.loop_plan import LoopPlan, plan_inner_evaluation
+from agentcli.stages.loop_plan import (
+    LoopPlan,
+    StartingModels,
+    first_critic,
+    plan_inner_evaluation,
+    with_critic,
+)
 from agentcli.stages.plan import model_sources, plain, with_changes
 from agentcli.stages.progress import Within
 from agentcli.stages.rollout import perform as perform_rollout

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from agentcli.credit.registry import known
 from agentcli.environments.protocol import World
 from agentcli.errors import UsageError
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
-from agentcli.stages.carried import first_critic
 from agentcli.stages.credit import credit_of
 from agentcli.stages.evaluate import EvaluationPlan, plan_evaluation
 from agentcli.stages.iterations import iteration_folder
@@ -23,12 +24,47 @@ from agentcli.stages.sampling import (
 )
 from agentcli.stages.train import (
     checked_objective,
+    critic_of,
     refuse_adapter_beside_model,
     refuse_greedy,
     with_adapters,
     with_aggregate,
 )
 from agentcli.stages.update import training_processes
+
+
+class StartingModels(NamedTuple):
+    """The models that an iteration starts from."""
+
+    model: str
+    critic: str | None
+    """None if the objective has no critic."""
+
+
+def first_critic(settings: Settings, model: str) -> str | None:
+    """The critic of the first iteration; None for an objective without one.
+
+    It is rollout.critic, or the critic that a training of `model` starts from.
+    """
+    critic = critic_of(settings, model)
+    if critic is not None and settings.rollout.critic is not None:
+        return settings.rollout.critic
+    return critic
+
+
+def with_critic(settings: Settings, critic: str | None, iteration: int) -> Settings:
+    """Settings of an iteration whose training continues this critic.
+
+    Its rollouts use the critic too, if the credit needs its values.
+    """
+    settings = with_changes(settings, rollout={"iteration": iteration})
+    if critic is None:
+        return settings
+    options = {**settings.train.options, "critic": critic}
+    settings = with_changes(settings, train={"options": options})
+    if not known(settings.credit["method"]).needs_values:
+        return settings
+    return with_changes(settings, rollout={"critic": critic})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,14 +19,12 @@ import msgspec
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.policies.load import is_adapter
-from agentcli.records.faults import shown
-from agentcli.records.files import read_json, read_numbered, read_records
+from agentcli.records.files import read_json, read_records
 from agentcli.records.pictures import copy_pictures
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.shards import Shard, ShardExtent, WholePanel
-from agentcli.records.tree_seconds import TreeSeconds
 from agentcli.records.trees import read_trees
 from agentcli.records.types import Episode, StageRecord, Task
 from agentcli.stages import evaluate, rollout
@@ -37,8 +35,6 @@ from agentcli.stages.plan import StagePlan, determining, with_changes
 from agentcli.stages.resolve import find_run
 from agentcli.stages.sampling import SECTIONS
 from agentcli.stages.session import Session, first_difference, other_inputs
-from agentcli.stages.tally import Tally
-from agentcli.stages.walk import PanelWalk
 
 REPAIR = "sample the shard with --resume"
 REPLACE = "sample the shard again with --overwrite"
@@ -73,14 +69,21 @@ class ShardRun(NamedTuple):
         return with_changes(settings, environment={"shard": None})
 
     @property
-    def records(self) -> Path:
-        """The file of trees or episodes."""
-        return records_of(self.run, self.stage)
+    def label(self) -> str:
+        """The label of an evaluation; empty for a rollout."""
+        return self.stage.partition("/")[2]
 
     @property
-    def label(self) -> str:
-        """The label of an evaluation."""
-        return self.stage.removeprefix("evaluation/")
+    def trees(self) -> Path:
+        """The file of trees; an evaluation may have none."""
+        return self.run.evaluation_trees(self.label) if self.label else self.run.trees
+
+    @property
+    def episodes(self) -> list[Episode]:
+        """The episodes of an evaluation; a rollout writes none."""
+        if not self.label:
+            return []
+        return list(read_records(self.run.evaluation(self.label), Episode))
 
     def tasks(self) -> list[str]:
         """The ids of its tasks, in order.
@@ -88,79 +91,32 @@ class ShardRun(NamedTuple):
         Raises DataError for damaged files, and if they do not contain exactly the tasks
         with which the shard finished.
         """
-        if self.stage == "rollout":
-            tasks = _tasks_of_trees(self.records)
-        else:
-            rows = list(read_records(self.records, Episode))
-            samples = [(row.task, row.sample) for row in rows]
-            _refuse_twice(samples, self.records)
+        trees = self.trees
+        keeps_all = not self.label or self.settings.evaluation.trees == "all"
+        kept = []
+        if keeps_all or is_there(trees):
+            kept = [tree.task.id for _, tree in read_trees(trees)]
+            _refuse_twice(kept, trees)
+        tasks = kept
+        file = trees
+        if self.label:
+            file = self.run.evaluation(self.label)
+            rows = self.episodes
+            _refuse_twice([(row.task, row.sample) for row in rows], file)
             tasks = list(dict.fromkeys(row.task for row in rows))
         if panel_hash(tasks) != self.record.panel:
             raise DataError(
-                f"{self.records}: does not hold the tasks that the manifest names; "
-                f"{REPAIR}"
+                f"{file}: does not hold the tasks that the manifest names; {REPAIR}"
             )
-        if self.stage != "rollout":
-            self._check_trees(tasks)
+        if (kept != tasks) if keeps_all else not set(kept) <= set(tasks):
+            raise DataError(f"{trees}: does not hold the trees of {file}; {REPAIR}")
         return tasks
-
-    def _check_trees(self, tasks: list[str]) -> None:
-        """Raises DataError if the trees of an evaluation are damaged or missing."""
-        file = self.run.evaluation_trees(self.label)
-        keep = self.settings.evaluation.trees
-        if is_there(file):
-            kept = _tasks_of_trees(file)
-        elif keep == "all":
-            raise DataError(f"{file}: no such file; {REPAIR}")
-        else:
-            kept = []
-        if (kept != tasks) if keep == "all" else not set(kept) <= set(tasks):
-            raise DataError(
-                f"{file}: does not hold the trees of {self.records}; {REPAIR}"
-            )
-
-    def untimed(self, tasks: Sequence[str]) -> str | None:
-        """A note on trees without recorded seconds; None if all have some.
-
-        Raises DataError for the seconds of a tree that the shard does not contain.
-        """
-        file = self.run.seconds
-        owners = set(tasks)
-        lacking = set(tasks)
-        if is_there(file):
-            for line, row in read_numbered(file, TreeSeconds):
-                if row.task not in owners:
-                    raise DataError(
-                        f"{file}:{line}: task: {shown(row.task)} is not in the shard; "
-                        f"delete the line, or {REPLACE}"
-                    )
-                lacking.discard(row.task)
-        if not lacking:
-            return None
-        return (
-            f"{file}: lacks the seconds of {len(lacking)} of {len(tasks)} trees; the "
-            "merged file lacks them too"
-        )
-
-
-def _tasks_of_trees(file: Path) -> list[str]:
-    """The task of each tree. Raises DataError for a damaged file."""
-    tasks = [tree.task.id for _, tree in read_trees(file)]
-    _refuse_twice(tasks, file)
-    return tasks
 
 
 def _refuse_twice(keys: Sequence[Hashable], file: Path) -> None:
     """Raises DataError for a duplicate record."""
     if len(set(keys)) < len(keys):
         raise DataError(f"{file}: holds a record twice; {REPLACE}")
-
-
-def records_of(run: RunDirectory, stage: str) -> Path:
-    """The file of records that a stage writes."""
-    if stage == "rollout":
-        return run.trees
-    return run.evaluation(stage.removeprefix("evaluation/"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,27 +129,11 @@ class MergePlan(StagePlan):
     """Ids of the whole panel."""
     summary: EvaluationSummary | None
     """The summary of the first shard; None for a rollout."""
-    notes: Sequence[str]
-    """Notes on the shards for the user."""
 
     @cached_property
     def hashes(self) -> dict[str, str]:
         """The inputs of the shards, by their current paths."""
         return self.shards[0].record.inputs
-
-    @property
-    def beside(self) -> list[Path]:
-        """The files beside the records: seconds of rollouts, trees of evaluations."""
-        if self.summary is None:
-            return [shard.run.seconds for shard in self.shards]
-        return [shard.run.evaluation_trees(shard.label) for shard in self.shards]
-
-    @property
-    def trees(self) -> list[Path]:
-        """The trees files of the shards, if trees were kept."""
-        if self.summary is None:
-            return [shard.records for shard in self.shards]
-        return [file for file in self.beside if is_there(file)]
 
     def counts(self) -> dict[str, int]:
         """The number of shards, and of tasks in the panel."""
@@ -267,31 +207,25 @@ def _plan(
             f"{shards[0].run.path}: the shards do not make up the panel that their "
             "manifests name"
         )
-    records = records_of(out, stage)
+    first = shards[0]
     summary = None
-    beside = [out.seconds]
-    notes = []
-    if stage == "rollout":
-        parts = zip(shards, held, strict=True)
-        notes = [shard.untimed(part) for shard, part in parts]
-    else:
+    outputs = [out.trees, out.seconds]
+    if first.label:
         # The table has all k up to the one that was asked for.
-        file = shards[0].records.with_suffix(".json")
+        file = first.run.evaluation(first.label).with_suffix(".json")
         summary = read_json(file, EvaluationSummary)
-        trees = out.evaluation_trees(records.stem)
-        beside = [records.with_suffix(".json"), trees]
+        outputs = evaluate.outputs_of(out, first.label)
     return MergePlan(
         stage=stage,
         run=out,
-        settings=shards[0].settings,
+        settings=first.settings,
         sections=sections,
-        inputs={str(shard.shard): shard.records for shard in shards},
-        outputs=[records, *beside],
+        inputs={str(shard.shard): shard.trees for shard in shards},
+        outputs=outputs,
         resumable=False,
         shards=shards,
         tasks=tasks,
         summary=summary,
-        notes=[note for note in notes if note is not None],
     )
 
 
@@ -339,31 +273,42 @@ def _refuse_incomplete(shards: Sequence[ShardRun]) -> None:
 
 
 def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummary:
-    """Writes the records of all shards in panel order, and counts them.
+    """Writes the trees of all shards in panel order, and concludes as their stage does.
 
     The seconds are summed over the shards.
     """
     session.start()
-    for note in plan.notes:
-        session.progress.note(note)
-    records, *_, beside = plan.outputs
-    for trees in plan.trees:
-        copy_pictures(trees, plan.run.pictures)
-    # Read the smaller file first: if it is damaged, no records are left behind.
-    existing = [file for file in plan.beside if is_there(file)]
-    if existing:
-        write_in_order(existing, plan.tasks, beside)
-    write_in_order([shard.records for shard in plan.shards], plan.tasks, records)
-    seconds = Counter[str]()
-    for shard in plan.shards:
-        seconds.update(shard.record.seconds)
-    # Only the name and the ids of the panel are needed; the rest is in the records.
-    tasks = [Task(id=task, world="", split="", kind="") for task in plan.tasks]
-    panel = make_panel(plan.shards[0].whole.name, "", tasks)
-    # Nothing was sampled here, and each shard has already given its own warnings.
-    walked = PanelWalk(panel=panel, extent={}, sampled=Tally(), seconds=seconds)
+    run = plan.run
+    shards = plan.shards
     summary = plan.summary
+    for shard in shards:
+        if is_there(shard.trees):
+            copy_pictures(shard.trees, run.pictures)
+    if summary is None:
+        # Read the smaller file first: if it is damaged, no trees are left behind.
+        _join([shard.run.seconds for shard in shards], plan.tasks, run.seconds)
+        _join([shard.trees for shard in shards], plan.tasks, run.trees)
+    else:
+        trees = run.evaluation_trees(summary.label)
+        _join([shard.trees for shard in shards], plan.tasks, trees)
+    seconds = Counter[str]()
+    for shard in shards:
+        seconds.update(shard.record.seconds)
+    # Only the name and the ids of the panel are needed; the rest is in the trees.
+    tasks = [Task(id=task, world="", split="", kind="") for task in plan.tasks]
+    panel = make_panel(shards[0].whole.name, "", tasks)
+    walked = rollout.PanelWalk(panel=panel, extent={}, seconds=seconds)
     if summary is None:
         return rollout.conclude(session, walked)
     k = max(map(int, summary.pass_at_k)) if summary.pass_at_k else None
-    return evaluate.conclude(session, records, summary.stage, k, walked)
+    rows = chain.from_iterable(shard.episodes for shard in shards)
+    # Each shard has already given its own warnings.
+    before = evaluate.grouped(rows)
+    return evaluate.conclude(session, summary.stage, k, walked, before)[0]
+
+
+def _join(files: Sequence[Path], tasks: Sequence[str], out: Path) -> None:
+    """Writes the lines of those files that exist to `out`, in the order of the tasks."""
+    existing = [file for file in files if is_there(file)]
+    if existing:
+        write_in_order(existing, tasks, out)

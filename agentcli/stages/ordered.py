@@ -24,6 +24,7 @@ class _Head(msgspec.Struct):
     """The part of a record that is needed for sorting."""
 
     task: Task | str
+    seed: int = 0
 
 
 _HEADS = msgspec.json.Decoder(_Head)
@@ -35,17 +36,24 @@ def task_of(line: bytes) -> str:
     return task if isinstance(task, str) else task.id
 
 
+def episode_of(line: bytes) -> tuple[int, str]:
+    """The seed and the task id of a tree: a demonstration may repeat a task."""
+    return _HEADS.decode(line).seed, task_of(line)
+
+
 def write_in_order(
     sources: Sequence[Path],
     keys: Iterable[Hashable],
     out: Path,
     key_of: Callable[[bytes], Hashable] = task_of,
+    *,
+    last: bool = False,
 ) -> None:
     """Writes the lines of all sources to `out` in the order of their keys.
 
-    Lines with the same key keep their order; lines with other keys and a torn last line
-    are left out. `out`, which may be a source, appears complete. Raises DataError for a
-    damaged line.
+    Lines with the same key keep their order, or only the `last` of them is written.
+    Lines with other keys and a torn last line are left out. `out`, which may be a
+    source, appears complete. Raises DataError for a damaged line.
     """
     with ExitStack() as stack:
         places: dict[Hashable, list[Place]] = {}
@@ -55,7 +63,8 @@ def write_in_order(
                 places.setdefault(key, []).append((file, offset))
         ordered = stack.enter_context(replacing(out))
         for key in keys:
-            for origin, offset in places.get(key, ()):
+            lines = places.get(key, [])
+            for origin, offset in lines[-1:] if last else lines:
                 origin.seek(offset)
                 # The last line of a killed writer may have no newline.
                 ordered.write(origin.readline().rstrip(b"\n") + b"\n")

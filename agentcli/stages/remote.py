@@ -24,8 +24,7 @@ from agentcli.policies.load import CONFIG
 from agentcli.records.files import sha256_file
 from agentcli.records.runs import versions
 from agentcli.records.shortage import lacks_memory
-from agentcli.records.tree_seconds import TreeSeconds
-from agentcli.records.types import Tree
+from agentcli.records.types import Tree, TreeSeconds
 from agentcli.requirements import remedy_for
 from agentcli.stages.harvest import LocalGrower, Seedling
 from agentcli.stages.local_backend import LocalBackend

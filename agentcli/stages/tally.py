@@ -37,9 +37,9 @@ class Tally:
     policy.max_prompt_tokens (rollout.overlong).
     """
 
-    def __init__(self, kept: int = 0) -> None:
-        self._kept = kept
-        """Leaves from an earlier run of the stage that are kept and did not error."""
+    def __init__(self) -> None:
+        self.elsewhere = 0
+        """Leaves of the stage without errors, in trees that were dropped."""
         names = (
             "trees",
             "leaves",
@@ -185,7 +185,7 @@ class Tally:
         errored = self.counts["errored"]
         if not errored:
             return
-        leaves = self.counts["leaves"] + self._kept
+        leaves = self.counts["leaves"] + self.elsewhere
         errors = f"{errored} of {leaves} leaves errored, first {_line(self._error)}"
         remedy = remedy or self._remedy()
         limit = settings.rollout.most_errored

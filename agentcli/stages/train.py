@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentcli.credit.registry import known
 from agentcli.errors import DataError, UsageError
-from agentcli.evaluation.figures import figures
+from agentcli.evaluation.record import figures
 from agentcli.policies.load import existing, is_critic
 from agentcli.records.files import read_numbered, read_records
 from agentcli.records.processes import process_count
@@ -293,7 +293,7 @@ def perform(
     fitting = fitting_settings(session, f"train.{limit}", plan.need, note).train
     changes = {limit: getattr(fitting, limit)}
     used = with_changes(plan.used, train=changes)
-    from agentcli.stages.threads import use_threads
+    from agentcli.records.shortage import use_threads
     from agentcli.training.loop.job import Job
 
     use_threads(settings.threads)

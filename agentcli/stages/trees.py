@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from agentcli.errors import DataError
 from agentcli.records.runs import RunDirectory
@@ -10,14 +11,17 @@ from agentcli.records.types import Tree
 from agentcli.reports.standing import Progress
 
 
-def checked_trees(path: Path, writer: str = "rollout") -> Iterator[tuple[int, Tree]]:
+def checked_trees(
+    path: Path, writer: str = "rollout", file: BinaryIO | None = None
+) -> Iterator[tuple[int, Tree]]:
     """Streams the trees of a file with their lines, validating each.
 
-    `writer` is the command that the error names for a file without trees. Raises
-    DataError for such a file, and for a damaged one.
+    They come from `file` if `path` is open already. `writer` is the command that the
+    error names for a file without trees. Raises DataError for such a file, and for a
+    damaged one.
     """
     line = 0
-    for line, tree in read_trees(path):
+    for line, tree in read_trees(path, file):
         yield line, tree
     if line == 0:
         raise DataError(

@@ -1,11 +1,20 @@
 """The run directory and its manifest."""
 
+import hashlib
 import subprocess
 from pathlib import Path
 
 import pytest
 from agentcli.records import runs
-from agentcli.records.runs import RunDirectory, git_commit, hash_inputs, link_latest, versions
+from agentcli.records.runs import (
+    RunDirectory,
+    git_commit,
+    hash_inputs,
+    known_hashes,
+    link_latest,
+    open_hashed,
+    versions,
+)
 from agentcli.records.types import StageRecord
 from refusal import refused
 
@@ -83,3 +92,28 @@ def test_the_commit_is_that_of_the_checkout_and_none_where_git_is_not_installed(
     assert len(commit) == 40
     monkeypatch.setenv("PATH", "/nonexistent")
     assert git_commit() is None
+
+
+@pytest.mark.parametrize("size", [0, 5, 3 << 20])
+def test_a_file_that_was_read_to_its_end_is_hashed(tmp_path: Path, size: int) -> None:
+    file = tmp_path / "trees.jsonl"
+    file.write_bytes(b"line\n" * (size // 5))
+    with open_hashed(file) as opened:
+        assert opened.read() == file.read_bytes()
+        opened.read()
+    (known,) = known_hashes([file]).values()
+    assert known == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("change", [False, True], ids=["not read to its end", "changed meanwhile"])
+def test_a_file_that_was_not_read_as_it_is_has_no_hash_yet(tmp_path: Path, change: bool) -> None:
+    file = tmp_path / "trees.jsonl"
+    file.write_bytes(b"line\n" * (1 << 20))
+    with open_hashed(file) as opened:
+        opened.readline()
+        if change:
+            with file.open("ab") as more:
+                more.write(b"more\n")
+            opened.read()
+    assert known_hashes([file]) == {}
+    assert hash_inputs([file]) == {str(file): hashlib.sha256(file.read_bytes()).hexdigest()}

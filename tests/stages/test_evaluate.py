@@ -85,18 +85,54 @@ def test_only_the_wanted_trees_are_kept(tmp_path: Path, keep: str) -> None:
         assert not file.exists()
 
 
+@pytest.mark.parametrize("keep", ["all", "failed", "none"])
+@pytest.mark.parametrize(
+    ("trees", "left", "done"),
+    [
+        (0, (), 0),
+        (4, (), 4),
+        (10, (), 10),
+        (10, ("jsonl",), 10),
+        (None, ("jsonl",), 10),
+        (None, ("jsonl", "json"), 10),
+    ],
+    ids=["before a tree", "growing", "grown", "before pruning", "before the summary", "before the manifest"],
+)
+def test_killed_at_any_time_it_goes_on_to_the_same_bytes(
+    tmp_path: Path, keep: str, trees: int | None, left: tuple[str, ...], done: int
+) -> None:
+    """Nothing is lost and nothing is played twice. A torn line follows the trees that are left (None: those that stay)."""
+    for wanted in ("all", keep):
+        evaluation = msgspec.structs.replace(SETTINGS.evaluation, samples=1, trees=wanted)
+        settings = msgspec.structs.replace(SETTINGS, seed=2, evaluation=evaluation)
+        if not (tmp_path / wanted).exists():
+            run(tmp_path / wanted, settings)
+    folder = tmp_path / keep / "evaluation"
+    before = {path: path.read_bytes() for path in folder.rglob("*.json*")}
+    if trees is not None:
+        lines = (tmp_path / "all/evaluation/trees/test.jsonl").read_bytes().splitlines(keepends=True)
+        (folder / "trees").mkdir(exist_ok=True)
+        (folder / "trees/test.jsonl").write_bytes(b"".join(lines[:trees]) + lines[-1][: 30 * (trees < 10)])
+    for suffix in {"jsonl", "json"} - set(left):
+        (folder / f"test.{suffix}").unlink()
+    (tmp_path / keep / "manifest.json").unlink()
+    (tmp_path / keep / "settings/evaluation-test.json").unlink()
+    run(tmp_path / keep, settings, resume=True)
+    assert {path: path.read_bytes() for path in folder.rglob("*.json*")} == before
+    assert (folder / "trees").exists() == (keep != "none")
+    log = max((tmp_path / keep / "logs").iterdir()).read_text(encoding="utf-8")
+    assert ("done before" in log) == (done > 0)
+    assert not done or f", {done} done before" in log
+
+
 @pytest.mark.parametrize("keep", ["all", "failed"])
-@pytest.mark.parametrize("lines", [0, 1, 4])
-@pytest.mark.parametrize("torn", [0, 30])
-def test_trees_resume_to_the_same_bytes(tmp_path: Path, keep: str, lines: int, torn: int) -> None:
-    """Killed after the episodes of a task and before, or within, the line of its tree."""
+def test_a_tree_that_was_to_stay_and_is_gone_is_grown_again(tmp_path: Path, keep: str) -> None:
     wanted = msgspec.structs.replace(SETTINGS.evaluation, trees=keep)
     settings = msgspec.structs.replace(SETTINGS, evaluation=wanted)
     run(tmp_path, settings)
-    before = {path: path.read_bytes() for path in (tmp_path / "evaluation").rglob("*.jsonl")}
+    before = {path: path.read_bytes() for path in (tmp_path / "evaluation").rglob("*.json*")}
     trees = tmp_path / "evaluation/trees/test.jsonl"
-    whole = trees.read_bytes().splitlines(keepends=True)
-    trees.write_bytes(b"".join(whole[:lines]) + whole[lines][:torn])
+    trees.write_bytes(b"".join(trees.read_bytes().splitlines(keepends=True)[1:]))
     run(tmp_path, settings, resume=True)
     assert {path: path.read_bytes() for path in before} == before
 

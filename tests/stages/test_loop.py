@@ -5,8 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from agentcli.evaluation.figures import LoopMetrics, figures
-from agentcli.evaluation.record import EvaluationSummary, Rate
+from agentcli.evaluation.record import EvaluationSummary, LoopMetrics, Rate, figures
 from agentcli.evaluation.summary import summarise
 from agentcli.records.files import read_json, read_records, sha256_file
 from agentcli.records.runs import RunDirectory

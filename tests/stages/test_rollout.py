@@ -12,9 +12,8 @@ from agentcli.environments.registry import make_world
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import DemosSettings, PolicySettings
-from agentcli.records.tree_seconds import TreeSeconds
 from agentcli.records.trees import validate_tree
-from agentcli.records.types import Outcome, StageRecord, Tree
+from agentcli.records.types import Outcome, StageRecord, Tree, TreeSeconds
 from agentcli.stages.rollout import plan
 from agentcli.stages.sampling import open_policy
 from agentcli.stages.session import Invocation, Session

@@ -154,7 +154,8 @@ def test_a_fault_of_the_world_is_not_to_be_resumed() -> None:
 @pytest.mark.parametrize("kept", [0, 20])
 def test_more_errors_than_are_allowed_are_a_failure(kept: int) -> None:
     """One of five leaves is more than a tenth, and one of 25 is not."""
-    tally = Tally(kept)
+    tally = Tally()
+    tally.elsewhere = kept
     tally.add(tree({}, {}, {}, {}, errored("no answer")))
     notes: list[str] = []
 
@@ -323,6 +324,11 @@ def test_demonstrations_that_errored_keep_their_place_until_a_resume_plays_them_
     if (keep, task) != ("success", "train/2"):
         assert all(now == then for now, then in zip(lines, whole, strict=True) if now not in errored)
     Path("new/settings/demos.json").unlink()
+    if keep == "all":
+        # As a kill in the midst of a resume leaves it: one is played again, and one is torn.
+        played = [now for now, then in zip(whole, lines, strict=True) if then in errored]
+        with Path("new/trees.jsonl").open("ab") as file:
+            file.write(played[0] + b"\n" + played[-1][:99])
     assert agentcli(*words, "-o", "new", "--resume").code == 0
     assert Path("new/trees.jsonl").read_bytes().splitlines() == whole
     again = agentcli(*words, "-o", "new", "--resume")

@@ -14,7 +14,6 @@ from typed_pages import ROOT
 HINT = re.compile(r"`(agentcli [^`]+)`|(?:^|: )(agentcli .+?)(?= {2,}|`| \(|$)")
 PROSE = {
     "agentcli train cannot learn from its responses": "a sentence about a command",
-    "written by an agentcli that did not count moves": "a version of the program",
     "this agentcli reads": "a version of the program",
     "Upload by agentcli push": "the message of a commit on the hub",
     "-m agentcli ...": "what a launcher starts",

@@ -6,12 +6,10 @@ import msgspec
 from agentcli.analysis.schema import METRICS
 from agentcli.credit.registry import make
 from agentcli.evaluation.episodes import episodes
-from agentcli.evaluation.figures import LoopMetrics
-from agentcli.evaluation.record import EvaluationSummary
+from agentcli.evaluation.record import EvaluationSummary, LoopMetrics
 from agentcli.evaluation.summary import summarise
 from agentcli.records.chats import Preference, PromptCompletion, answered, asked
 from agentcli.records.settings import Settings
-from agentcli.records.tree_seconds import TreeSeconds
 from agentcli.records.types import (
     Credit,
     Episode,
@@ -27,6 +25,7 @@ from agentcli.records.types import (
     StopReason,
     Task,
     Tree,
+    TreeSeconds,
     Validity,
 )
 from agentcli.stages.panels import make_panel

@@ -31,7 +31,7 @@ from agentcli.credit.export import graph_of
 from agentcli.credit.registry import Explainer, explainer
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.evaluation.compare import ComparedEvaluation
-from agentcli.evaluation.endings import ENDINGS
+from agentcli.evaluation.episodes import ENDINGS
 from agentcli.records.pictures import folder_beside
 from agentcli.records.runs import RunDirectory
 from agentcli.records.trees import read_trees

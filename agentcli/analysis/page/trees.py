@@ -11,8 +11,7 @@ from agentcli.analysis.page.accounts import MethodColumn
 from agentcli.analysis.page.graphs import PlacedGraph
 from agentcli.analysis.page.texts import NO_TEXT, PromptPart, TextTable, visible
 from agentcli.analysis.page.tokens import TokenEnds
-from agentcli.evaluation.endings import ending
-from agentcli.evaluation.episodes import episodes
+from agentcli.evaluation.episodes import ending, episodes
 from agentcli.records.siblings import named_action
 from agentcli.records.trees import children, paths
 from agentcli.records.types import Ledger, Move, Outcome, Step, Tree, Validity

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from agentcli.errors import DataError, UsageError
-from agentcli.evaluation.endings import ENDINGS, ending
+from agentcli.evaluation.episodes import ENDINGS, ending
 from agentcli.records.files import read_line, read_numbered
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, loop_folders
@@ -56,7 +56,7 @@ class TreeOverview(msgspec.Struct, kw_only=True):
     """Mean over its trajectories of the sum of rewards."""
     errored: int
     endings: dict[str, int]
-    """How many trajectories ended in each way (evaluation.endings)."""
+    """How many trajectories ended in each way (evaluation.episodes)."""
     steps: int
     forks: int
     fork_depths: list[int]

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentcli.evaluation.endings import ENDINGS, ending
+from agentcli.evaluation.episodes import ENDINGS, ending
 from agentcli.records.types import Outcome, Validity
 from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, chains, walk
 
