@@ -36,6 +36,7 @@ from agentcli.stages.rollout import (
     WalkPlan,
     counted,
     part_to_walk,
+    refuse_other_tasks,
     walk,
 )
 from agentcli.stages.sampling import (
@@ -225,6 +226,7 @@ async def perform(
     before: EpisodesByTask = {}
     if session.resumed and is_there(plan.episodes):
         before = grouped(read_records(plan.episodes, Episode))
+        refuse_other_tasks(plan.episodes, before, plan.panel)
     walked = await walk(
         plan,
         session,

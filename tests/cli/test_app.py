@@ -284,11 +284,11 @@ def test_rollout_inherits_no_settings_where_others_are_named(words: list[str], l
 
 
 def test_stages_that_read_a_run_inherit_under_a_file_but_not_under_a_preset(latest: Path) -> None:
-    from agentcli.cli import eval
+    from agentcli.cli.evaluation import EVAL
 
     Path("c.yaml").write_text("rollout: {minimum_leaves: 3}", encoding="utf-8")
-    assert call_of("-c", "c.yaml", command=eval.COMMAND)[0].settings.seed == 11
-    assert call_of("runs/one", "--preset", "quickstart", command=eval.COMMAND)[0].settings.seed == 0
+    assert call_of("-c", "c.yaml", command=EVAL)[0].settings.seed == 11
+    assert call_of("runs/one", "--preset", "quickstart", command=EVAL)[0].settings.seed == 0
 
 
 def test_quiet_says_nothing(latest: Path) -> None:
@@ -311,10 +311,10 @@ def test_a_policy_without_a_model_needs_no_run() -> None:
     ],
 )
 def test_an_evaluation_is_written_where_its_model_lies(words: list[str], folder: str, latest: Path) -> None:
-    from agentcli.cli import eval
+    from agentcli.cli.evaluation import EVAL
     from agentcli.cli.evaluation import folder as chosen
 
-    assert chosen(call_of(*words, command=eval.COMMAND)[0]) == Path(folder)
+    assert chosen(call_of(*words, command=EVAL)[0]) == Path(folder)
 
 
 @pytest.mark.parametrize("words", [(), ("--preset", "quickstart"), ("--set", "rollout.minimum_leaves=3")])

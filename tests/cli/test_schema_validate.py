@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from agentcli.analysis.schema import json_schema
-from agentcli.cli import schema, validate
 from agentcli.cli.app import build
+from agentcli.cli.validate import SCHEMA, VALIDATE
 from agentcli.records.files import write_json
 from agentcli.records.types import Manifest
 from typer.testing import CliRunner
@@ -28,10 +28,10 @@ def agentcli(*arguments: str) -> Any:
 
 
 def test_help_ends_with_an_example() -> None:
-    for module in (schema, validate):
-        text = " ".join(agentcli(module.COMMAND.name, "--help").stdout.split())
-        assert f"Example: {module.COMMAND.example}" in text
-        assert module.COMMAND.example.startswith(f"agentcli {module.COMMAND.name} ")
+    for command in (SCHEMA, VALIDATE):
+        text = " ".join(agentcli(command.name, "--help").stdout.split())
+        assert f"Example: {command.example}" in text
+        assert command.example.startswith(f"agentcli {command.name} ")
 
 
 def test_a_schema_goes_to_stdout() -> None:
