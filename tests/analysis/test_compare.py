@@ -142,7 +142,7 @@ def test_trees_of_another_panel_are_left_out_beside_evaluations_and_refused_alon
     evaluate(toy(), Path("c"))
     answer = CliRunner().invoke(build(), ["compare", "a", "c", "--json"])
     assert "trees" not in json.loads(answer.stdout)
-    assert "trees are left out: c: its rollout is of another panel" in answer.stderr
+    assert all(part in answer.stderr for part in ("trees are left out: c", "another panel"))
 
 
 def test_what_a_budget_cut_is_compared_as_far_as_it_goes(runs: tuple[Path, Path]) -> None:
@@ -198,8 +198,8 @@ def test_demonstrations_are_compared_and_counted(runs: tuple[Path, Path]) -> Non
     trees = Path("d/trees.jsonl")
     trees.write_bytes(b"".join(trees.read_bytes().splitlines(keepends=True)[:-1]))
     line = refused("c", "d", code=3)
-    assert "d/trees.jsonl: holds 5 trees, not the 6 of manifest.json" in line
-    assert "go on with: agentcli demos --resume -o d" in line
+    assert all(part in line for part in ("d/trees.jsonl: ", "5 trees, not the 6", "manifest.json"))
+    assert "agentcli demos --resume -o d" in line
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_unlike_labels_name_the_command_that_makes_them_alike(tmp_path: Path, mo
 def test_a_label_has_no_effect_on_files(runs: tuple[Path, Path]) -> None:
     files = ("a/evaluation/test.json", "b/evaluation/test.json")
     assert "test" in compared(*files)["evaluations"]
-    assert "--label has no effect on evaluation files" in refused(*files, "--label", "test", code=2)
+    assert "--label has no effect" in refused(*files, "--label", "test", code=2)
 
 
 def test_what_a_manifest_calls_the_method_does_not_matter(runs: tuple[Path, Path]) -> None:
@@ -272,10 +272,16 @@ def test_what_only_some_runs_hold_is_left_out_with_a_note(runs: tuple[Path, Path
         Path(path).unlink()
     answer = CliRunner().invoke(build(), ["compare", "a", "b"])
     assert answer.exit_code == 0
-    assert answer.stderr.splitlines() == [
-        "evaluations that not every run holds are left out: more0, more1, more2, more3, more4 and 2 more",
-        "trees are left out: b holds none",
+    evaluations, trees = answer.stderr.splitlines()
+    assert [word for word in evaluations.split() if word.startswith("more")][:5] == [
+        "more0,",
+        "more1,",
+        "more2,",
+        "more3,",
+        "more4",
     ]
+    assert evaluations.endswith("more4 and 2 more")
+    assert trees.startswith("trees are left out: b ")
     assert CliRunner().invoke(build(), ["compare", "a", "b", "-q"]).stderr == ""
 
 

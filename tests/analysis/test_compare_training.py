@@ -129,7 +129,8 @@ def test_a_loop_that_has_only_begun_is_left_out_or_refused() -> None:
     forget("y/manifest.json", "run")
     for number in range(3):
         Path(f"y/iteration_00{number}/manifest.json").unlink()
-    assert "what training cost is left out: y: no iteration of its loop has ended yet" in refused("x", "y", code=3)
+    line = refused("x", "y", code=3)
+    assert all(part in line for part in ("training cost is left", " out: y: ", "no iteration"))
     for name in ("x", "y"):
         assert CliRunner().invoke(build(), ["eval", name, "-c", "toy.yaml", "--model", "sft/checkpoint"]).exit_code == 0
     answer = run("x", "y")
@@ -145,7 +146,8 @@ def test_evaluations_and_costs_of_loops_stand_together_unless_a_label_is_asked_f
     assert "training" not in compared("x/evaluation/test.json", "y/evaluation/test.json")
     edit("y/iteration_000/manifest.json", other("split", "test"))
     answer = run("x", "y")
-    assert "what training cost is left out: y: its tasks are of another environment.split (test)" in answer.stderr
+    for part in ("training cost is left", " out: y: ", "another environment.split (test)"):
+        assert part in answer.stderr
     assert "what training cost" not in answer.stdout
 
 
@@ -187,7 +189,8 @@ def test_an_iteration_is_a_rollout_too_and_two_of_them_are_compared_as_trees() -
 
 def test_what_holds_no_rollout_is_named() -> None:
     line = refused("x", "sft", code=3)
-    assert "x and sft have neither an evaluation label nor trees in common (what training cost is left out: sft" in line
+    for part in ("x and sft have neither", "training cost is left", " out: sft"):
+        assert part in line
     assert "sft holds no rollout" in line
 
 

@@ -118,7 +118,8 @@ def test_a_file_in_which_nothing_has_an_advantage(run: Path) -> None:
     refused(lambda: ask(run, "best"), names=("--explain", "trees.jsonl"))
     about = ask(run, "1:0").explanation
     assert (about.advantage, about.masked, about.account) == (None, "noise", [])
-    assert about.why_masked == "it must not be imitated, and is marked so in the tree"
+    assert about.why_masked
+    assert all(part in about.why_masked for part in ("must not be imitated", "marked so"))
 
 
 def test_no_trees(run: Path) -> None:

@@ -60,8 +60,9 @@ def test_explain_writes_to_stdout_and_nowhere_else(run: Path, method: str) -> No
     words = ["assign-credit", str(run), "--method", method, "--explain", "valid/pick:apple/2:0"]
     plain = agentcli(*words)
     assert (plain.code, plain.stderr) == (0, "")
-    assert "task         valid/pick:apple/2 (runs/x/trees.jsonl:3), kind pick" in plain.stdout
-    assert f"written      the same in runs/x/credit/{method}.jsonl" in plain.stdout
+    assert "valid/pick:apple/2 " in plain.stdout
+    assert "(runs/x/trees.jsonl:3), kind pick" in plain.stdout
+    assert f"same in runs/x/credit/{method}.jsonl" in plain.stdout
     assert "\n  advantage = " in plain.stdout
     answer = json.loads(agentcli(*words, "--json").stdout)
     last = answer["explanation"]["account"][-1]
@@ -75,7 +76,8 @@ def test_explain_writes_to_stdout_and_nowhere_else(run: Path, method: str) -> No
 def test_what_has_no_effect_on_an_explanation_is_refused(run: Path, flag: str) -> None:
     answer = agentcli("assign-credit", str(run), "--explain", "worst", flag)
     assert (answer.code, answer.stdout) == (2, "")
-    assert answer.stderr.startswith(f"error: {flag} has no effect with --explain, which writes nothing")
+    assert answer.stderr.startswith(f"error: {flag} has no effect")
+    assert "with --explain" in answer.stderr
 
 
 def test_the_statistics_are_a_table_on_stderr(run: Path) -> None:
@@ -131,7 +133,8 @@ def test_a_method_where_the_run_would_stand_means_the_latest_run(run: Path) -> N
     assert "using runs/x (runs/latest)" in answer.stderr
     shutil.copytree(run, "grpo")
     one = agentcli("credit", "compare", "grpo", "carl")
-    assert (one.code, one.stderr.splitlines()[-1][:36]) == (2, "error: nothing to compare in grpo; n")
+    assert one.code == 2
+    assert one.stderr.splitlines()[-1].partition(" in grpo;")[0] == "error: nothing to compare"
 
 
 @pytest.mark.parametrize(
@@ -178,7 +181,7 @@ def test_only_what_is_needed_is_loaded(run: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     found = done.stdout.splitlines()[-1]
-    assert found == "['', '', '', 'numpy', 'networkx numpy']"
+    assert found == str(["", "", "", "numpy", "networkx numpy"])
 
 
 MINE = """

@@ -37,7 +37,8 @@ def test_a_loop_is_refused_before_too(dry: tuple[str, ...]) -> None:
     sets = ("--set", "rollout.method=spark", "--set", "rollout.roots=9")
     answer = agentcli("run", "quickstart", *sets, *dry, "--model", "./nowhere", "-q")
     assert (answer.code, answer.stdout) == (2, "")
-    assert "rollout.roots is 9, more than rollout.leaves (8); lower --roots" in answer.stderr
+    for part in ("rollout.roots is 9, ", "rollout.leaves (8)", "lower --roots"):
+        assert part in answer.stderr
     assert list(Path().iterdir()) == []
 
 
@@ -71,6 +72,6 @@ def test_a_resumed_rollout_is_of_the_run_that_it_goes_on_with() -> None:
         assert trees.read_bytes() == whole
     answer = agentcli("rollout", "--max-steps", "7", "-o", "runs/b", "--resume")
     assert answer.code == 2
-    assert "environment.max_steps was 5, now 7" in answer.stderr
+    assert "max_steps was 5, now 7" in answer.stderr
     assert agentcli("rollout", "--resume", "-o", "runs/d", "--tasks", "4", *free).code == 0
     assert len(Path("runs/d/trees.jsonl").read_bytes().splitlines()) == 4

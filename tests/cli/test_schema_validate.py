@@ -49,11 +49,13 @@ def test_good_files_are_a_line_each_on_stderr() -> None:
 def test_files_after_a_bad_one_are_checked_too() -> None:
     result = agentcli("validate", "bad.yaml", "good.yaml", "gone.json")
     assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr.splitlines() == [
-        "error: bad.yaml: sed: no such setting; did you mean seed?",
-        "good.yaml: 1 record of settings, fine",
-        "error: gone.json: cannot be read (No such file or directory)",
-    ]
+    bad, good, gone = result.stderr.splitlines()
+    assert bad.startswith("error: bad.yaml: sed: ")
+    assert bad.endswith("mean seed?")
+    assert good.startswith("good.yaml: 1 record ")
+    assert good.endswith(", fine")
+    assert gone.startswith("error: gone.json: ")
+    assert "(No such file" in gone
 
 
 def test_json_lines() -> None:

@@ -37,7 +37,7 @@ def refused(*words: str) -> str:
 @PATHS
 def test_an_unknown_option_of_every_command(path: tuple[str, ...]) -> None:
     command = " ".join(path)
-    assert refused(*path, "--zzqx") == f"no option --zzqx; type: agentcli {command} --help"
+    assert refused(*path, "--zzqx").split("; type: ") == ["no option --zzqx", f"agentcli {command} --help"]
     for option in FLAGS[path]:
         (long,) = [name for name in option.names if name.startswith("--")][:1]
         if len(long) > 6:
@@ -57,7 +57,8 @@ def test_a_missing_value_of_every_option_of_every_command(path: tuple[str, ...])
             assert refused(*path, name) == expected
             assert refused(*path, name, name) == expected.replace(";", f", not {name};")
         elif len(option.names) < 3 and name.startswith("--"):
-            assert refused(*path, f"{name}=1") == f"{name} takes no value; type: agentcli {' '.join(path)} --help"
+            said = refused(*path, f"{name}=1")
+            assert said.split("; type: ") == [f"{name} takes no value", f"agentcli {' '.join(path)} --help"]
 
 
 @PATHS
@@ -128,8 +129,11 @@ def test_a_message_with_line_ends_control_characters_and_a_long_value_is_one_sho
     assert len(long) <= LONGEST + 5
     assert long.startswith("--model xx")
     assert long.endswith("xx: no; type this")
-    assert refused("rollout", "--preset", "a\nb\x1b[0m").startswith("no preset 'a\\nb\\x1b[0m'")
-    assert refused("--ver\nsion") == "no option --ver sion; did you mean --version? type: agentcli --help"
+    assert refused("rollout", "--preset", "a\nb\x1b[0m").startswith("no preset 'a\\nb\\x1b[0m")
+    said = refused("--ver\nsion")
+    assert said.startswith("no option --ver sion;")
+    assert "--version? " in said
+    assert said.endswith("agentcli --help")
 
 
 def shell(line: str, unbuffered: str) -> subprocess.CompletedProcess[str]:
@@ -151,7 +155,7 @@ def test_stdout_that_cannot_be_written_is_one_line(unbuffered: str) -> None:
     full = shell("agentcli preset show quickstart >/dev/full", unbuffered)
     assert (full.returncode, full.stderr.count("\n")) == (1, 1)
     assert full.stderr.startswith("error: ")
-    assert "No space left on device" in full.stderr
+    assert "No space left" in full.stderr
     assert shell("agentcli preset list >&-", unbuffered).returncode == 0
 
 

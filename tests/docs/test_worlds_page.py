@@ -46,7 +46,8 @@ def test_a_refusal_is_a_dash_with_its_reason(tmp_path: Path) -> None:
     results.write_text(CASE.format(""), encoding="utf-8")
     lines = page(read_cells([results])).splitlines()
     assert "| `chain` | yes | - |" in lines
-    assert "- `chain` in sky: `no boats`" in lines
+    (without,) = (line for line in lines if "`no boats`" in line)
+    assert without.startswith("- `chain` in sky: ")
 
 
 @pytest.mark.parametrize("problem", ["failure", "error", "skipped"])
