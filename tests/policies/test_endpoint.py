@@ -60,7 +60,8 @@ def test_a_server_that_drips_is_left_at_the_deadline() -> None:
     assert reply.text == "hello"
     assert len(server.bodies) == 2
     (error,), _ = ask([Answer(completion().data, drip=True)], request_seconds=0.05, retries=1)
-    assert "0.05 s (policy.endpoint.request_seconds) (2 attempts)" in str(error)
+    for part in ("0.05 s (policy.endpoint.request_seconds)", "(2 attempts)"):
+        assert part in str(error)
 
 
 def test_an_endless_answer_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

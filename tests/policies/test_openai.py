@@ -209,7 +209,7 @@ def test_how_a_response_ended() -> None:
 def test_a_prompt_that_is_too_long_is_one_failed_request() -> None:
     (error, _), server = ask([completion()], seeds=2, max_prompt_tokens=10)
     assert isinstance(error, PromptTooLongError)
-    assert all(part in str(error) for part in ("11 tokens", "policy.max_prompt_tokens is 10"))
+    assert all(part in str(error) for part in ("11 tokens", "max_prompt_tokens is 10"))
     assert len(server.bodies) == 2
 
 

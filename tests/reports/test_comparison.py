@@ -122,14 +122,14 @@ def test_trees() -> None:
     assert ["environment seconds", "-", "-"] in rows
     assert ["explore % of responses", "40.0", "40.0"] in rows
     assert ["malformed % of responses", "97.5", "97.5"] in rows
-    assert ["cut at max_tokens % of responses", "96.0", "96.0"] in rows
+    assert [row[1:] for row in rows if "max_tokens" in row[0]] == [["96.0", "96.0"]]
     assert "errored leaves" not in [row[0] for row in rows]
     assert ["success of leaves % (95 %)", "50.0 (25.0-75.0)", "50.0 (25.0-75.0)"] in rows
 
 
 def test_nothing_was_cut_where_no_model_was_asked() -> None:
     rows = text_of(trees_table({"a": trees(20, 0, "expert"), "b": trees(15, 0)}))
-    assert ["cut at max_tokens % of responses", "-", "96.0"] in rows
+    assert [row[1:] for row in rows if "max_tokens" in row[0]] == [["-", "96.0"]]
 
 
 def test_errored_leaves_are_shown_where_there_are_any() -> None:
@@ -244,7 +244,7 @@ def test_every_part_of_a_result_has_its_table() -> None:
     )
     tables = list(comparison_tables(result))
     assert len(tables) == 7
-    assert tables[4].title == "exact Wilcoxon signed-rank over L0, L2, against the first"
+    assert "signed-rank over L0, L2, " in tables[4].title
     assert text_of(tables[4])[1] == ["b", "2", "0.5"]
 
 

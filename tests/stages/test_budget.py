@@ -127,7 +127,7 @@ def test_a_budget_that_outlasts_the_panel_says_so(tmp_path: Path) -> None:
     notes = Notes()
     record = roll(toy("leaves=1000"), tmp_path / "x", notes=notes)
     assert (record.counts["trees"], record.panel_name) == (20, "train")
-    assert any("its 20 tasks took 60 of 1000 leaves" in told for told in notes.told)
+    assert any("20 tasks took 60 of 1000 leaves" in told for told in notes.told)
     exactly = Notes()
     roll(toy("leaves=60"), tmp_path / "y", notes=exactly)
     assert not any("outlasts" in told for told in exactly.told)

@@ -88,7 +88,7 @@ def test_what_cannot_fit_is_refused_before_the_model_is_loaded(
 def test_a_dry_run_names_the_number_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     leave(monkeypatch, SFT, 0.5)
     planned = json.loads(agentcli(*SFT, "--dry-run", "--json").stdout)["expected"]
-    assert planned["change"].endswith(": --set sft.samples_per_microbatch=8")
+    assert planned["change"].endswith(" sft.samples_per_microbatch=8")
     assert planned["free_bytes"] == memory.free_memory()
     # What is named is accepted.
     assert agentcli(*SFT, "--set", "sft.samples_per_microbatch=8").code == 0

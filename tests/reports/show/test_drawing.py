@@ -90,7 +90,7 @@ def test_a_chat_says_an_action_once(fields: dict[str, object], times: int, said:
 def test_a_long_stretch_is_shortened_and_whole_on_demand() -> None:
     long = shown(line_of(200))
     text = printed(tree_drawing(long))
-    assert "165 more lines; --all shows them" in text
+    assert "165 more lines; --all" in text
     assert "go 100" not in text
     whole = printed(tree_drawing(long, whole=True))
     assert all(f"go {number} " in whole for number in range(200))

@@ -43,7 +43,7 @@ def test_the_calls_of_one_tree() -> None:
     assert (rows[0]["notes"]["chosen"], rows[0]["notes"]["best"]) == (7.0, 9.0)
     table = agentcli("show", "x", "1", "--calls")
     text = table.stderr + table.stdout
-    assert "next step of the plan" in text
+    assert "step of the plan" in text
     assert "7.0" in text
 
 
