@@ -96,7 +96,7 @@ def test_settings_that_are_none_are_found_in_any_run() -> None:
     without_checksums(Path("runs/x"))
     answer = agentcli(*VALIDATE)
     assert answer.code == 3
-    assert "error: runs/x/settings/train.json: " in answer.stderr
+    assert ["error:", "runs/x/settings/train.json:"] in [line.split()[:2] for line in answer.stderr.splitlines()]
 
 
 def test_what_the_manifest_does_not_know_is_read_and_named() -> None:
@@ -105,7 +105,8 @@ def test_what_the_manifest_does_not_know_is_read_and_named() -> None:
     Path("runs/x/credit/mine.jsonl").write_bytes(Path(GIVEN).read_bytes())
     answer = agentcli(*VALIDATE)
     assert answer.code == 0
-    assert "without a checksum in manifest.json: runs/x/credit/mine.jsonl;" in answer.stderr
+    for part in ("without a checksum", ": runs/x/credit/mine.jsonl;"):
+        assert part in answer.stderr
     without_checksums(Path("runs/x"))
     flip_in(GIVEN, 2)
     answer = agentcli(*VALIDATE)

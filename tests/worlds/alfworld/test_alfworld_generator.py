@@ -286,7 +286,7 @@ def test_the_stock_loader_collects_and_plays_generated_games(tmp_path: Path, mon
     process = run_python(STOCK, str(generator.cache_root(world.options) / "json_2.1.1" / "valid_unseen"))
     said = json.loads(process.communicate()[0].splitlines()[-1])
     assert set(said["games"]) == paths
-    assert "You are in the middle of a room." in said["intro"]
+    assert "in the middle of a" in said["intro"]
     assert said["won"] == [True]
 
 

@@ -101,7 +101,7 @@ def test_the_papers_prompt_lists_templates_and_things_in_sight(
     text = make_dialect(PromptSettings(style=style), world, False).ask(Moment(copies=(context,))).text
     assert len(FORMS) == 25
     assert all(f"- {form}: " in text for form in FORMS)
-    assert "Objects in sight: picture, orange" in text
+    assert "in sight: picture, orange" in text
     assert "focus on picture" not in text
 
 
@@ -110,4 +110,4 @@ def test_copies_share_the_templates(world: ScienceWorldWorld, engine: ScienceWor
     moment = Moment(copies=(context, context), numbered=True)
     text = make_dialect(PromptSettings(style="full"), world, True).ask(moment).text
     assert text.count("- open OBJ: ") == 1
-    assert "Objects in sight: picture, orange" in text
+    assert "in sight: picture, orange" in text
