@@ -31,7 +31,7 @@ def show(call: Call) -> None:
     """Print a preset with its comments; with --json its settings, what it extends too."""
     import json
 
-    from agentcli.stages.layers import EXTENDS, file_values
+    from agentcli.stages.layers import bases_of, file_values
     from agentcli.stages.yaml_files import read_yaml
 
     file = _typed_preset(call)
@@ -41,8 +41,7 @@ def show(call: Call) -> None:
         print(json.dumps(values))
         return
     print(file.read_text(encoding="utf-8").rstrip())
-    preset = read_yaml(file).get(EXTENDS)
-    if preset is not None:
+    for preset in bases_of(read_yaml(file)):
         print(f"the rest: agentcli preset show {preset}", file=sys.stderr)
 
 

@@ -38,7 +38,7 @@ PREFIX = "AGENTCLI_"
 NOT_SETTINGS = frozenset({"AGENTCLI_DEBUG", "AGENTCLI_CACHE", TOKEN_VARIABLE})
 RECORDED = "recorded settings"
 EXTENDS = "extends"
-"""Key of a settings file: the shipped preset whose settings it starts from."""
+"""Key of a settings file: the shipped presets whose settings it starts from."""
 PACKAGE = Path(__file__).resolve().parents[1]
 EMPTY: Values = MappingProxyType({})
 METHODS = ("rollout.method", "credit.method")
@@ -97,23 +97,29 @@ def resolve(
 
 
 def file_values(path: Path, above: Sequence[Path] = ()) -> Values:
-    """The settings of a file, over those of the preset that it `extends`, and so on.
+    """The settings of a file, over those of the presets that it `extends`, and so on.
 
-    `above` are the files that extend this one. Raises UsageError.
+    Of several presets the later one wins. `above` are the files that extend this one.
+    Raises UsageError.
     """
-    values = dict(read_yaml(path))
-    if EXTENDS not in values:
-        return values
-    base = values.pop(EXTENDS)
-    if not isinstance(base, str):
-        raise UsageError(f"{path}: {EXTENDS}: takes the name of one shipped preset")
+    values = read_yaml(path)
+    merged = EMPTY
     known = {preset.stem: preset for preset in list_presets()}
-    if base not in known:
-        problem = f"no preset {base!r}; {nearest(base, known)}"
-        raise UsageError(f"{path}: {EXTENDS}: {problem}")
-    if known[base] in (*above, path):
-        raise UsageError(f"{path}: {EXTENDS}: {base} extends this preset in turn")
-    return overlay(file_values(known[base], [*above, path]), values)
+    for base in bases_of(values):
+        if base not in known:
+            problem = f"no preset {base!r}; {nearest(base, known)}"
+            raise UsageError(f"{path}: {EXTENDS}: {problem}")
+        if known[base] in (*above, path):
+            raise UsageError(f"{path}: {EXTENDS}: {base} extends this preset in turn")
+        merged = overlay(merged, file_values(known[base], [*above, path]))
+    own = {key: value for key, value in values.items() if key != EXTENDS}
+    return overlay(merged, own)
+
+
+def bases_of(values: Values) -> list[str]:
+    """The presets that a file with these values extends: one by its name, or a list."""
+    bases = values.get(EXTENDS, [])
+    return [str(base) for base in (bases if isinstance(bases, list) else [bases])]
 
 
 def overlay(below: Values, above: Values) -> Values:

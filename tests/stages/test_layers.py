@@ -309,7 +309,12 @@ def test_a_file_that_extends_a_preset_differs_only_in_what_it_says(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("base", "names"),
-    [("quickstrat", "quickstart"), ("[quickstart]", "one shipped"), ("3", "one shipped"), ("null", "one shipped")],
+    [
+        ("quickstrat", "quickstart"),
+        ("[quickstart, quickstrat]", "quickstrat"),
+        ("3", "no preset '3'"),
+        ("{a: b}", "no preset"),
+    ],
 )
 def test_only_a_shipped_preset_can_be_extended(tmp_path: Path, base: str, names: str) -> None:
     file = write(tmp_path / "mine.yaml", f"extends: {base}\n")
@@ -323,6 +328,15 @@ def test_what_a_preset_extends_may_extend_another(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("agentcli.stages.layers.presets_folder", lambda: tmp_path)
     rollout = resolve("one", [], {}, [], {}).rollout
     assert (rollout.leaves, rollout.tasks_per_step, rollout.concurrency) == (3, 6, 9)
+
+
+def test_of_several_presets_the_later_one_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "one.yaml", "rollout: {leaves: 5, tasks_per_step: 6}\n")
+    write(tmp_path / "two.yaml", "rollout: {leaves: 7, concurrency: 9}\n")
+    monkeypatch.setattr("agentcli.stages.layers.presets_folder", lambda: tmp_path)
+    file = write(tmp_path / "mine.yaml", "extends: [one, two]\nrollout: {concurrency: 8}\n")
+    rollout = only(files=[file]).rollout
+    assert (rollout.leaves, rollout.tasks_per_step, rollout.concurrency) == (7, 6, 8)
 
 
 def test_no_preset_extends_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
