@@ -47,6 +47,7 @@ from agentcli.records.http import (
     BlockingHttpClient,
     LongAnswerError,
     NoAnswerError,
+    checked_url,
 )
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
@@ -121,8 +122,9 @@ class OpenEnvWorld:
     """The world at an address. Raises UsageError, MissingError and EngineError."""
 
     def __init__(self, settings: EnvironmentSettings) -> None:
-        refuse_bad_url(settings.name)
-        self._url = settings.name
+        self._url = checked_url(
+            settings.name, "environment.name", "http://HOST:PORT", TOKEN_VARIABLE
+        )
         self.options = options_of(settings, OpenEnvOptions)
         facts = ServerFacts(self._url, max(HTTP_SECONDS, settings.deadline_seconds))
         schema = facts.get("/schema", OpenEnvSchema)
@@ -247,26 +249,6 @@ def _chosen(schema: dict[str, Any], name: str | None, url: str) -> str:
     )
 
 
-def refuse_bad_url(url: str) -> None:
-    """Raises UsageError for an address that names no server."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise UsageError(
-            f"environment.name: {shown(url)}: {error}; write http://HOST:PORT"
-        ) from error
-    if not host or port == 0 or parts.query or parts.fragment:
-        raise UsageError(
-            f"environment.name: {shown(url)} names no server; write http://HOST:PORT"
-        )
-    if parts.username or parts.password:
-        raise UsageError(
-            f"environment.name: a server's address would be recorded with its "
-            f"password; set {TOKEN_VARIABLE} instead"
-        )
-
-
 def _headers() -> dict[str, str]:
     token = os.environ.get(TOKEN_VARIABLE)
     return {"Authorization": f"Bearer {token}"} if token else {}
@@ -281,7 +263,7 @@ class ServerFacts:
 
     def __init__(self, url: str, seconds: float = HTTP_SECONDS) -> None:
         """An answer has `seconds` in all."""
-        self._url = url.rstrip("/")
+        self._url = url
         # A proxy of the environment is not for this machine's own addresses.
         asking = Asking(
             seconds=seconds,
@@ -346,7 +328,7 @@ class Connection:
     """
 
     def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
+        self._url = url
         self._closing = ExitStack()
         self._socket = self._closing.enter_context(_open(self._url))
         # A server that has no session left says so and hangs up, perhaps before it

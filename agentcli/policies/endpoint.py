@@ -15,9 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
-import httpx
 import msgspec
 
 from agentcli.errors import PolicyError, UsageError
@@ -29,6 +27,7 @@ from agentcli.records.http import (
     HttpClient,
     NoAnswerError,
     NotReachedError,
+    checked_url,
 )
 from agentcli.records.settings import EndpointSettings
 from agentcli.version import __version__
@@ -106,7 +105,7 @@ class Endpoint:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
-        self.url = checked_url(settings.base_url, key)
+        self.url = base_url(settings, key)
         self._settings = settings
         self._key = key
         self._clock = clock
@@ -252,34 +251,28 @@ class Endpoint:
         return " ".join(line.split())[:TEXT_SHOWN]
 
 
-def checked_url(url: str | None, key: str | None = None) -> str:
-    """The base URL without a trailing slash. Raises UsageError if it is not a URL."""
-    if not url:
+def base_url(settings: EndpointSettings, key: str | None = None) -> str:
+    """The base URL without a trailing slash.
+
+    Raises UsageError if it is not a URL, or if it holds the key.
+    """
+    if not settings.base_url:
         raise UsageError(
             "policy.endpoint.base_url is not set; name the endpoint with --base-url "
             "http://HOST:PORT/v1"
         )
-    try:
-        parts = urlsplit(url)
-        httpx.URL(url)
-        is_server = parts.hostname and parts.port != 0
-        valid = parts.scheme in ("http", "https") and is_server
-    except (ValueError, httpx.InvalidURL):
-        valid = False
-    if not valid or parts.query or parts.fragment:
+    secret = f"the environment variable {settings.api_key_variable}"
+    if key and len(key) >= SHORTEST_SECRET and key in settings.base_url:
         raise UsageError(
-            f"policy.endpoint.base_url: {url!r} is not an endpoint; write --base-url "
-            "http://HOST:PORT/v1"
+            "policy.endpoint.base_url holds the key, which would be recorded; it "
+            f"belongs into {secret} alone"
         )
-    holds_key = key and len(key) >= SHORTEST_SECRET and key in url
-    if "@" in parts.netloc or holds_key:
-        raise UsageError(
-            "policy.endpoint.base_url holds a password or key, which would be "
-            "recorded; put "
-            "the key into the environment variable that "
-            "policy.endpoint.api_key_variable names"
-        )
-    return url.rstrip("/")
+    return checked_url(
+        settings.base_url,
+        "policy.endpoint.base_url",
+        "--base-url http://HOST:PORT/v1",
+        secret,
+    )
 
 
 def _error_message(data: bytes, text: str) -> str:

@@ -11,11 +11,41 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import httpx
 
+from agentcli.errors import UsageError
+from agentcli.records.faults import shown
+
 CONNECT_SECONDS = 10.0
 KEPT_CONNECTIONS = 256
+
+
+def checked_url(url: str, setting: str, remedy: str, secret: str) -> str:
+    """The address of a server from `setting`, without a slash at its end.
+
+    `remedy` says how it is written, and `secret` names the place of a password. Raises
+    UsageError for any other text, and for an address with a password.
+    """
+    try:
+        parts = urlsplit(url)
+        httpx.URL(url)
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except (ValueError, httpx.InvalidURL):
+        # urlsplit checks the port only where it is read; httpx also checks the host.
+        valid = False
+    # This comes first, because the other message quotes the address.
+    if "@" in url.partition("//")[2].partition("/")[0]:
+        raise UsageError(
+            f"{setting} holds a password, which would be recorded; write {remedy}, and "
+            f"put it into {secret}"
+        )
+    if not valid or parts.query or parts.fragment:
+        raise UsageError(
+            f"{setting}: {shown(url)} is not the address of a server; write {remedy}"
+        )
+    return url.rstrip("/")
 
 
 class HttpAnswer(NamedTuple):

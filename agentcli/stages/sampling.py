@@ -108,9 +108,9 @@ def check_policy(settings: Settings, kind: str) -> None:
     """
     POLICIES.place(kind)
     if kind == "openai":
-        from agentcli.policies.endpoint import checked_url
+        from agentcli.policies.endpoint import base_url
 
-        checked_url(settings.policy.endpoint.base_url)
+        base_url(settings.policy.endpoint)
     if kind == "vllm":
         from agentcli.policies.vllm_engine import check_vllm
 

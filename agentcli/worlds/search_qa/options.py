@@ -1,12 +1,10 @@
 """environment.options of search_qa: how one acts, what is asked, where one searches."""
 
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
 from agentcli.environments.protocol import PLACE
-from agentcli.errors import UsageError
 from agentcli.records.section import Count, CountFromZero, Positive, Seed
 
 SETTING = f"{PLACE}.retriever"
@@ -34,26 +32,22 @@ class HttpRetrieverOptions(msgspec.Struct, kw_only=True, frozen=True):
     pause.
     """
 
+    def address(self) -> str:
+        """The address without a slash at its end. Raises UsageError for another text."""
+        from agentcli.records.http import checked_url
+
+        return checked_url(
+            self.base_url,
+            f"{SETTING}.base_url",
+            f"--set {SETTING}.base_url=http://HOST:PORT",
+            f"the environment variable that {SETTING}.token_variable names",
+        )
+
     @property
     def longest_seconds(self) -> float:
         """What a request can take with all its attempts and pauses."""
         pauses = FIRST_PAUSE * (2.0**self.retries - 1)
         return self.request_seconds * (self.retries + 1) + pauses
-
-
-def checked_address(url: str) -> str:
-    """The address without a slash at its end. Raises UsageError for any other text."""
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid or parts.query or parts.fragment or "@" in parts.netloc:
-        raise UsageError(
-            f"{SETTING}.base_url: {url!r} is not the address of a retriever; write "
-            f"--set {SETTING}.base_url=http://HOST:PORT"
-        )
-    return url.rstrip("/")
 
 
 MOST_DOCUMENTS = 20_000

@@ -34,7 +34,6 @@ from agentcli.worlds.search_qa.options import (
     FIRST_PAUSE,
     SETTING,
     HttpRetrieverOptions,
-    checked_address,
 )
 from agentcli.worlds.search_qa.retrievers import Document, Hit, document_of
 
@@ -94,7 +93,7 @@ class HttpRetriever:
         options: HttpRetrieverOptions,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._url = checked_address(options.base_url)
+        self._url = options.address()
         self._options = options
         self._sleep = sleep
         headers = {}

@@ -29,7 +29,6 @@ from agentcli.worlds.search_qa.almanac import corpus
 from agentcli.worlds.search_qa.options import (
     HttpRetrieverOptions,
     SearchQaOptions,
-    checked_address,
 )
 from agentcli.worlds.search_qa.questions import Question, generated_questions
 from agentcli.worlds.search_qa.retrievers import (
@@ -329,7 +328,7 @@ def _check_served(
     options: SearchQaOptions, served: HttpRetrieverOptions, deadline_seconds: float
 ) -> None:
     """Raises UsageError for a retriever that cannot serve these options."""
-    checked_address(served.base_url)
+    served.address()
     if options.actions == "browse" and served.protocol != "asearcher":
         raise UsageError(
             f"{PLACE}.retriever.protocol: {served.protocol} has no pages to access; "
