@@ -1,12 +1,11 @@
 """The model card of a run, from its manifest and those of the runs before it.
 
-Every number was recorded by a stage. The card says where the weights come from, how
-they were trained, how they score, and which commands reproduce them.
+Every number was recorded by a stage; model_card.md says how the card is laid out.
 """
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from agentcli.records.training_settings import TINY
 from agentcli.records.types import StageRecord
 from agentcli.stages.layers import list_presets
 
+LAYOUT = Path(__file__).with_suffix(".md")
 TRAINING = ("run", "train", "sft")
 """Stages that write a checkpoint. If a run has several, the first one here ran last."""
 PAPERS = {
@@ -56,18 +56,42 @@ def model_card(run: Path, repo: str | None = None, folder: Path | None = None) -
     files, if they are not in RUN/checkpoint. Raises DataError if no training has
     finished in the run.
     """
+    from huggingface_hub import ModelCardData
+    from jinja2 import Environment
+
+    from agentcli.policies.load import is_adapter
+
     trainings = lineage(run)
-    name = repo or run.resolve().name
-    parts = (
-        _metadata(folder or RunDirectory(run).checkpoint, trainings),
-        f"# {name}",
-        _summary(trainings[0]),
-        _facts(trainings),
-        _success(run),
-        _recipe(run, trainings),
-        _use(repo) if repo else "",
+    last = trainings[0]
+    world = last.record.settings["environment"]["name"]
+    methods = _methods(last)
+    checkpoint = folder or RunDirectory(run).checkpoint
+    # ModelCard.from_template takes no filter, and a template without one would let a
+    # name with a bar or an escape sequence break the table or the terminal.
+    environment = Environment()
+    environment.filters["cell"] = _cell
+    evaluations = sorted((run / "evaluation").glob("*.json"))
+    versions = last.record.versions
+    card = environment.from_string(LAYOUT.read_text(encoding="utf-8")).render(
+        card_data=ModelCardData(
+            base_model=base_model(trainings),
+            library_name="peft" if is_adapter(str(checkpoint)) else "transformers",
+            pipeline_tag="text-generation",
+            tags=["agentcli", world, *methods],
+        ),
+        name=repo or run.resolve().name,
+        repo=repo,
+        world=world,
+        how=f"reinforcement learning ({' and '.join(methods)})"
+        if methods
+        else "imitation of demonstrations",
+        facts=_facts(trainings),
+        evaluations=[read_json(file, EvaluationSummary) for file in evaluations],
+        commands=_commands(run, trainings),
+        versions=[f"{one} {versions[one]}" for one in LIBRARIES if one in versions],
+        commit=last.record.git_commit,
     )
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return f"{card}\n"
 
 
 def lineage(run: Path) -> list[Training]:
@@ -112,129 +136,43 @@ def _training(run: RunDirectory) -> Training | None:
     return None
 
 
-def _metadata(folder: Path, trainings: Sequence[Training]) -> str:
-    from yaml import safe_dump
-
-    from agentcli.policies.load import is_adapter
-
-    settings = trainings[0].record.settings
-    values: dict[str, Any] = {
-        "library_name": "transformers",
-        "pipeline_tag": "text-generation",
-        "tags": ["agentcli", settings["environment"]["name"], *_methods(trainings[0])],
-    }
-    if is_adapter(str(folder)):
-        values["library_name"] = "peft"
-    base = base_model(trainings)
-    if base is not None:
-        values["base_model"] = base
-    return f"---\n{safe_dump(values, sort_keys=False)}---"
-
-
 def _methods(training: Training) -> list[str]:
     """How trees grew and credit was assigned; empty for imitation."""
-    settings = training.record.settings
     if training.stage == "sft":
         return []
-    return list(dict.fromkeys([settings["rollout"]["method"], _credit(training)]))
-
-
-def _credit(training: Training) -> str:
-    """The credit method from the settings, or from the credit file that was read."""
+    settings = training.record.settings
+    credit = str(settings["credit"].get("method"))
     for path in training.record.inputs:
+        # A credit file that was read says more than the settings of the run.
         if Path(path).parent.name == "credit":
-            return Path(path).name.partition(".")[0]
-    return str(training.record.settings["credit"].get("method"))
+            credit = Path(path).name.partition(".")[0]
+    return list(dict.fromkeys([settings["rollout"]["method"], credit]))
 
 
-def _summary(training: Training) -> str:
-    world = training.record.settings["environment"]["name"]
-    how = "imitation of demonstrations"
-    if training.stage != "sft":
-        how = f"reinforcement learning ({' and '.join(_methods(training))})"
-    return (
-        f"A language-model agent for {world}, trained by {how} with agentcli. This "
-        "card was made from the manifests of the run."
-    )
-
-
-def _facts(trainings: Sequence[Training]) -> str:
+def _facts(trainings: Sequence[Training]) -> dict[str, str]:
+    """What the table at the top says, by title."""
     last = trainings[0]
-    settings = last.record.settings
     start = trainings[-1].start
+    environment = last.record.settings["environment"]
+    seconds = sum(one.record.seconds["wall"] for one in trainings)
     facts = {
-        "base model": "made from scratch" if start == TINY else _public(start),
+        "base model": "made from scratch" if start == TINY else start,
         "trained by": ", then ".join(one.stage for one in reversed(trainings)),
-        "world": f"{settings['environment']['name']}, {_split(settings)}",
+        "split": environment["split"] or "the one of the world for training",
         "seed": str(last.record.seed),
-        "training seconds": f"{sum(one.record.seconds['wall'] for one in trainings):,.0f}",
+        "training seconds": f"{seconds:,.0f}",
     }
     if last.stage != "sft":
-        facts["trees"] = settings["rollout"]["method"]
-        facts["credit"] = _credit(last)
         facts["iterations"] = str(last.record.counts.get("iterations", 1))
     papers = [PAPERS[name] for name in _methods(last) if name in PAPERS]
     if papers:
         facts["paper"] = "; ".join(papers)
-    for path in _presets(trainings):
-        purpose = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
-        facts[f"preset `{path.stem}`"] = purpose
-    return _table(("", ""), facts.items())
-
-
-def _split(settings: dict[str, Any]) -> str:
-    split = settings["environment"]["split"]
-    return f"split {split}" if split else "the split it is trained on"
-
-
-def _presets(trainings: Sequence[Training]) -> list[Path]:
-    """The presets used in the commands."""
     words = {word for one in trainings for word in one.record.command}
-    return [path for path in list_presets() if path.stem in words]
-
-
-def _success(run: Path) -> str:
-    """The evaluations in the run, as a table."""
-    rows = []
-    for file in sorted((run / "evaluation").glob("*.json")):
-        summary = read_json(file, EvaluationSummary)
-        rate = summary.success
-        rows.append(
-            (
-                summary.label,
-                f"{summary.panel.name}, {summary.panel.tasks} tasks",
-                str(summary.episodes),
-                f"{summary.temperature:g}",
-                f"{100 * rate.rate:.1f}",
-                f"{100 * rate.low:.1f} to {100 * rate.high:.1f} ({rate.interval})",
-                _public(summary.model or summary.policy),
-            )
-        )
-    if not rows:
-        return "## Success\n\nNothing was evaluated."
-    header = ("evaluation", "panel", "episodes", "temperature", "success %")
-    table = _table((*header, "95 % interval", "model"), rows)
-    return f"## Success\n\n{table}"
-
-
-def _recipe(run: Path, trainings: Sequence[Training]) -> str:
-    commands = "\n".join(_commands(run, trainings))
-    record = trainings[0].record
-    versions = [
-        f"{name} {record.versions[name]}"
-        for name in LIBRARIES
-        if name in record.versions
-    ]
-    commit = f" Commit {record.git_commit}." if record.git_commit else ""
-    return (
-        f"## The same again\n\n{_code(commands)}\n\nVersions: {', '.join(versions)}."
-        f"{commit}"
-    )
-
-
-def _use(repo: str) -> str:
-    command = f"agentcli eval --model {repo}"
-    return f"## Use\n\n{_code(command)}"
+    for path in list_presets():
+        if path.stem in words:
+            purpose = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+            facts[f"preset `{path.stem}`"] = purpose
+    return facts
 
 
 def _commands(run: Path, trainings: Sequence[Training]) -> list[str]:
@@ -246,12 +184,9 @@ def _commands(run: Path, trainings: Sequence[Training]) -> list[str]:
         for place in {*runs, training.run.path}:
             for name, record in RunDirectory(place).load_manifest().stages.items():
                 if place == run or not name.startswith("evaluation/"):
-                    begun.setdefault(_command(record), record.started)
+                    words = shlex.join(_public(word) for word in record.command)
+                    begun.setdefault(printable(words), record.started)
     return sorted(begun, key=lambda command: begun[command])
-
-
-def _command(record: StageRecord) -> str:
-    return printable(shlex.join(_public(word) for word in record.command))
 
 
 def _public(text: str) -> str:
@@ -259,13 +194,6 @@ def _public(text: str) -> str:
     return MACHINE_PATH.sub("", text)
 
 
-def _code(text: str) -> str:
-    return f"```sh\n{text}\n```"
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
-    for row in rows:
-        cells = [printable(cell).replace("|", "\\|") for cell in row]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+def _cell(value: Any) -> str:
+    """A value as it stands in a table of Markdown."""
+    return printable(_public(str(value))).replace("|", "\\|")

@@ -5,14 +5,17 @@ hub's address and the token are those of huggingface_hub (HF_ENDPOINT, HF_TOKEN 
 auth login`). The token is never printed.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
-from agentcli.policies.load import ADAPTER, adapter_base, check_weights, is_adapter
+from agentcli.policies.load import (
+    ADAPTER,
+    adapter_base,
+    check_weights,
+    first_line,
+    is_adapter,
+)
 from agentcli.records.regular import read_regular
 from agentcli.records.runs import RunDirectory
 from agentcli.stages.model_card import model_card
@@ -109,6 +112,7 @@ def perform(plan: PushPlan, *, bars: bool = False) -> str:
     access, and AgentCliError if the hub cannot be reached or refuses.
     """
     from huggingface_hub import CommitOperationAdd, HfApi, get_token
+    from huggingface_hub.errors import HTTPError
     from huggingface_hub.utils import disable_progress_bars
 
     token = get_token()
@@ -119,38 +123,24 @@ def perform(plan: PushPlan, *, bars: bool = False) -> str:
     if not bars:
         disable_progress_bars()
     api = HfApi(token=token)
-    card = CommitOperationAdd(CARD, plan.card.encode())
-    operations = [card]
+    operations = [CommitOperationAdd(CARD, plan.card.encode())]
     for name, path in zip(plan.names[1:], plan.files, strict=True):
         operations.append(CommitOperationAdd(name, path))
-    with _one_line(plan.repo, token):
+    try:
         place = api.create_repo(plan.repo, private=plan.private, exist_ok=True)
         api.create_commit(
             place.repo_id, operations, commit_message="Upload by agentcli push"
         )
-    return str(place)
-
-
-@contextmanager
-def _one_line(repo: str, token: str) -> Iterator[None]:
-    """Turns errors of the hub's client into one line without the token."""
-    from huggingface_hub.errors import HfHubHTTPError, HTTPError
-
-    try:
-        yield
-    except HfHubHTTPError as error:
-        status = error.response.status_code
+    except (HTTPError, OSError, ValueError) as error:
+        status = getattr(getattr(error, "response", None), "status_code", None)
         if status in REFUSED:
             raise MissingError(
-                f"{repo}: the hub refuses this token ({status}); log in as one who "
-                "may write there: hf auth login"
+                f"{plan.repo}: the hub refuses this token ({status}); log in as one "
+                "who may write there: hf auth login"
             ) from error
-        raise _failed(repo, error, token) from error
-    except (HTTPError, OSError, ValueError) as error:
-        raise _failed(repo, error, token) from error
-
-
-def _failed(repo: str, error: Any, token: str) -> AgentCliError:
-    first_line = str(error).strip().partition("\n")[0].replace(token, "***")
-    reason = first_line or type(error).__name__
-    return AgentCliError(f"{repo}: was not uploaded ({reason}); type the same again")
+        # The client quotes the request's headers in some of its errors.
+        reason = first_line(error).replace(token, "***")
+        raise AgentCliError(
+            f"{plan.repo}: was not uploaded ({reason}); type the same again"
+        ) from error
+    return str(place)
