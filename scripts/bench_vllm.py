@@ -24,7 +24,7 @@ from agentcli.policies.hf import TransformersPolicy
 from agentcli.policies.load import load_model, load_tokenizer
 from agentcli.policies.protocol import Policy
 from agentcli.policies.registry import make_policy
-from agentcli.policies.vllm import VllmPolicy
+from agentcli.policies.vllm_engine import VllmPolicy
 from agentcli.records.settings import PolicySettings, Settings
 
 Answer = Callable[[list[str], int], Awaitable[int]]

@@ -31,7 +31,7 @@ from agentcli.records.settings import RolloutSettings
 from agentcli.records.types import Tree
 
 TOOL_JUDGE = "tool-judge"
-"""The judge without a model (policies/tool_judge.py)."""
+"""The judge without a model (policies/model_free.py)."""
 Rule = Literal["rarity", "greedy", "random"]
 
 

@@ -42,8 +42,7 @@ def vllm(
     """A causal language model in a vLLM engine that is started here."""
     from agentcli.policies.chat_tokens import ChatTokens, configured_ends
     from agentcli.policies.load import load_tokenizer
-    from agentcli.policies.vllm import VllmPolicy
-    from agentcli.policies.vllm_engine import VllmEngine
+    from agentcli.policies.vllm_engine import VllmEngine, VllmPolicy
 
     policy = settings.policy
     model = _named(model_dir)
@@ -142,6 +141,6 @@ def tool_judge(
     model_dir: str | None,
 ) -> Policy:
     """The engine's own verdict on a query. It is for `rollout.judge` and cannot act."""
-    from agentcli.policies.tool_judge import ToolJudge
+    from agentcli.policies.model_free import ToolJudge
 
     return ToolJudge(pool)

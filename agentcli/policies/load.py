@@ -11,7 +11,7 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -28,12 +28,18 @@ from agentcli.records.faults import UNREADABLE
 from agentcli.records.regular import is_there, open_regular, read_regular
 from agentcli.records.shortage import lacks_memory
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 T = TypeVar("T")
 
 DTYPES = ("float32", "bfloat16", "float16")
 CONFIG = "config.json"
 TOKENIZER = "tokenizer_config.json"
 ADAPTER = "adapter_config.json"
+MODALITIES = ("image", "video", "audio")
+LEAST_LOGIT = -3e4
+"""Gives probability 0 in every dtype; because it is finite, so is the entropy."""
 FILES = (".jinja", ".json", ".safetensors")
 """Extensions of model files. A folder next to them may have any other name."""
 CRITIC = "critic.json"
@@ -277,10 +283,34 @@ def load_network(
             f"{setting} {model}: its weights are not those of its config.json: "
             f"{faults[0]} ({len(faults)} such); copy or make the model again"
         )
-    from agentcli.policies.placeholders import withhold_placeholders
-
     withhold_placeholders(network)
     return network
+
+
+def placeholder_ids(config: Any) -> list[int]:
+    """The tokens that a model's configuration reserves for pictures and the like."""
+    names = [f"{modality}_token_id" for modality in MODALITIES]
+    tokens = [getattr(config, name, None) for name in names]
+    return [token for token in tokens if token is not None]
+
+
+def withhold_placeholders(network: Any) -> None:
+    """Prevents the network from sampling them, both in sampling and in training.
+
+    In its own response it would mistake one for a picture, although there is none. A
+    text-only model is not changed.
+    """
+    import torch
+
+    tokens = placeholder_ids(network.config)
+    if not tokens:
+        return
+
+    def withhold(_head: Any, _inputs: Any, logits: "Tensor") -> "Tensor":
+        columns = torch.tensor(tokens, device=logits.device)
+        return logits.index_fill(-1, columns, LEAST_LOGIT)
+
+    network.get_output_embeddings().register_forward_hook(withhold)
 
 
 def attach_adapter(network: Any, adapter: str, setting: str = "policy.adapter") -> Any:

@@ -1,4 +1,4 @@
-"""Policies without a model: a plan from the true state, and a uniform draw.
+"""Policies without a model: a plan from the true state, a uniform draw, a judge.
 
 They answer in the form that the request asks for, so that stages treat them like a
 model. Token ids stay empty.
@@ -7,11 +7,16 @@ model. Token ids stay empty.
 import random
 from collections.abc import Collection
 
+import msgspec
+
 from agentcli.environments.engines.pool import EnginePool
-from agentcli.errors import EngineError, UsageError
+from agentcli.errors import EngineError, PolicyError, UsageError
 from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.protocol import Answer
 from agentcli.records.files import derive_seed
+
+QUERY = "Query: "
+"""The beginning of the line with the query, a JSON string, in a judge's message."""
 
 
 class ModelFree:
@@ -105,3 +110,43 @@ class Uniform(ModelFree):
             actions[number] = random.Random(seed).choice(context.admissible)
         answer = Answer("explore", "try anything", actions)
         return Reply(text=request.form.write(answer))
+
+
+class ToolJudge(ModelFree):
+    """A judge: the engine runs every tool and scores the results.
+
+    It answers the question of `rollout --method rare-tool` as a judge model would
+    (Rare-tool section 4.1): JSON with a score for each tool and for `cot`, and with
+    `process_ok`.
+    """
+
+    def __init__(self, pool: EnginePool) -> None:
+        self._pool = pool
+
+    async def respond(self, request: Request) -> Reply:
+        """The verdict as JSON.
+
+        Raises PolicyError for a message without a query, EngineError if the engine
+        failed, UsageError if the engine cannot judge.
+        """
+        argument = query_of(request.message.text)
+        verdict = await self._pool.judge(request.states[0], argument)
+        return Reply(text=msgspec.json.encode(verdict).decode())
+
+
+def query_of(message: str) -> str:
+    """The query in the last line of a message that begins with `Query: `.
+
+    Raises PolicyError if there is none, or if it is not a JSON string.
+    """
+    for line in reversed(message.splitlines()):
+        if not line.startswith(QUERY):
+            continue
+        try:
+            return msgspec.json.decode(line.removeprefix(QUERY), type=str)
+        except msgspec.DecodeError as error:
+            raise PolicyError(f"policy.kind tool-judge: the query: {error}") from error
+    raise PolicyError(
+        f"policy.kind tool-judge: the message has no line that begins with {QUERY!r}; "
+        "use it as rollout.judge.kind of --method rare-tool"
+    )

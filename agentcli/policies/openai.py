@@ -34,8 +34,7 @@ import msgspec
 from agentcli.errors import MissingError, PolicyError, PromptTooLongError, UsageError
 from agentcli.policies.chat_tokens import refuse_long_prompt
 from agentcli.policies.endpoint import Endpoint, Malformed, RequestFailed
-from agentcli.policies.protocol import Reply, Request
-from agentcli.policies.waiting import Waiting
+from agentcli.policies.protocol import Reply, Request, Waiting
 from agentcli.prompts.protocol import Message
 from agentcli.records.settings import PolicySettings
 from agentcli.records.types import StopReason

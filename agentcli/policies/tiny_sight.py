@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from agentcli.environments.protocol import Picture
-from agentcli.policies.placeholders import withhold_placeholders
+from agentcli.policies.load import withhold_placeholders
 from agentcli.policies.sight import opened
 from agentcli.policies.tiny import PICTURE, drawn, text_config
 from agentcli.records.training_settings import TinySettings

@@ -1,9 +1,16 @@
-"""Prompts with the world's own short view, for tiny policies."""
+"""Prompts with the world's own short view, of one copy or of each, for tiny policies."""
 
 from agentcli.environments.protocol import Tutor, World, world_as
+from agentcli.prompts.parallel import Parallel
 from agentcli.prompts.protocol import Message, Moment
 from agentcli.prompts.tagged import Tagged
 from agentcli.records.settings import PromptSettings
+
+UNREADABLE = "last > nothing"
+"""Shows an unreadable response the way worlds show a step.
+
+A tiny policy's tokenizer may know no other words.
+"""
 
 
 class Compact(Tagged):
@@ -18,3 +25,36 @@ class Compact(Tagged):
         """One text and the pictures of the last observation."""
         context = moment.copies[0]
         return Message((self._tutor.compact(context), *context.pictures))
+
+
+class ParallelCompact(Parallel):
+    """Groups copies that look alike; those that acted last come at the end.
+
+    So the response follows directly after them. Raises UsageError for a world without a
+    short view.
+    """
+
+    fixed = "the world chooses what to show"
+
+    def __init__(self, settings: PromptSettings, world: World) -> None:
+        self._tutor = world_as(world, Tutor, "prompt.style", "compact")
+
+    def ask(self, moment: Moment) -> Message:
+        """One text."""
+        views: dict[str, list[int]] = {}
+        for number in moment.open:
+            view = self._tutor.compact(moment.copies[number - 1])
+            views.setdefault(view, []).append(number)
+        at_rest = []
+        recent = []
+        for view, numbers in views.items():
+            names = " ".join(f"env_{number}" for number in numbers)
+            part = f"{names}\n{view}"
+            if set(numbers) & set(moment.acted):
+                recent.append(part)
+            else:
+                at_rest.append(part)
+        parts = at_rest + recent
+        if moment.unread:
+            parts.append(UNREADABLE)
+        return Message(("\n".join(parts),))

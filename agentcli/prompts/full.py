@@ -1,8 +1,12 @@
-"""The papers' prompt (SPARK Fig. 8), reworded, for models that can follow it."""
+"""The papers' prompt (SPARK Fig. 8), reworded, and its variants.
+
+`shared` has the parts that stay the same first, `react` asks for thoughts and actions
+in turn, and `rlvmr` has two more reasoning tags.
+"""
 
 from agentcli.environments.protocol import Context, Guiding, World
 from agentcli.prompts.protocol import Message, Moment
-from agentcli.prompts.tagged import Tagged
+from agentcli.prompts.tagged import REASONING_TAGS, Tagged
 from agentcli.records.settings import PromptSettings
 
 INSTRUCTIONS = """\
@@ -14,6 +18,28 @@ objects and actions that are worth trying.
 Answer with one short sentence of reasoning inside exactly one of these tags, followed \
 by exactly one action:
 <explore> your reasoning </explore> or <think> your reasoning </think>
+<action> your action </action>"""
+
+REACT = """\
+Work in turns: think about what you know and what is still missing, act once, read \
+what the environment answers, and think again.
+Answer with one thought and one action, in this form:
+<think> your thought </think>
+<action> your action </action>"""
+
+RLVMR = """\
+Reason first, in one of four modes:
+<planning>: at the beginning, or when the plan no longer fits. Break the task down \
+into the things to do, in their order.
+<explore>: something is unknown. Choose an action that was not tried yet.
+<reflection>: the last action failed or did nothing. Say why, and what to do instead.
+<think>: things go as planned. Keep track of what is done and of what comes next.
+
+Answer with one short sentence of reasoning inside exactly one of these tags, followed \
+by exactly one action:
+<planning> your reasoning </planning>, <explore> your reasoning </explore>, \
+<reflection> your reasoning </reflection> or
+<think> your reasoning </think>
 <action> your action </action>"""
 
 WORD_FOR_WORD = "The action must be one of the admissible actions, word for word."
@@ -53,6 +79,89 @@ class Full(Tagged):
         else:
             parts.append(self.instructions)
         return Message(("\n\n".join(parts), *context.pictures))
+
+
+class Shared(Full):
+    """Role, task and instructions, then the last steps, then the current observation.
+
+    The content is that of `full`; only the number of steps comes after the steps. The
+    prompts of one tree then share a prefix, which is computed only once with a prefix
+    cache, or when training packs them. RewardFlow puts the history before the
+    instructions.
+    """
+
+    def ask(self, moment: Moment) -> Message:
+        """One text and the pictures of the last observation."""
+        context = moment.copies[0]
+        taken = len(context.actions)
+        parts = [
+            self._role,
+            f"Your task: {context.instruction}",
+            *self._rules(context),
+        ]
+        past = past_lines(context, max(0, taken - self._history))
+        if past:
+            parts.append("\n".join(["The last steps, oldest first:", *past]))
+            parts.append(f"Steps taken so far: {taken}.")
+        parts.append(f"Current observation: {context.observations[-1]}")
+        if isinstance(self._world, Guiding):
+            parts.append(self._world.sight(context))
+        elif context.admissible:
+            parts.append(listed(context))
+            if leaves_open(context):
+                parts.append(OWN_WORDS)
+        return Message(("\n\n".join(parts), *context.pictures))
+
+    def _rules(self, context: Context) -> list[str]:
+        """How to answer; the same text at every step."""
+        if isinstance(self._world, Guiding):
+            return [self._world.forms, self.instructions]
+        if context.admissible:
+            return [f"{self.instructions}\n{WORD_FOR_WORD}"]
+        return [self.instructions]
+
+
+class React(Full):
+    """Role, task, and the trace of actions and observations.
+
+    It has the tags and parts of RewardFlow App. B.3, in our own words and without its
+    step counts. It is for models without training for this task. Past thoughts are missing, because a Context does not store them.
+    """
+
+    instructions = REACT
+
+    def ask(self, moment: Moment) -> Message:
+        """One text and the pictures of the last observation."""
+        context = moment.copies[0]
+        taken = len(context.actions)
+        first = max(0, taken - self._history)
+        trace = [f"Observation {first}: {context.observations[first]}"]
+        for index in range(first, taken):
+            number = index + 1
+            action = context.actions[index] or NO_ACTION
+            trace.append(f"Action {number}: {action}")
+            trace.append(f"Observation {number}: {context.observations[number]}")
+        parts = [
+            self._role,
+            f"Your task: {context.instruction}",
+            "\n".join(trace),
+        ]
+        if isinstance(self._world, Guiding):
+            parts += [self._world.forms, self._world.sight(context)]
+        elif context.admissible:
+            admissible = "; ".join(context.admissible)
+            parts.append(f"Actions possible now, word for word: {admissible}")
+            if leaves_open(context):
+                parts.append(OWN_WORDS)
+        parts.append(self.instructions)
+        return Message(("\n\n".join(parts), *context.pictures))
+
+
+class Rlvmr(Full):
+    """`full` with RLVMR's additional reasoning tags, planning and reflection."""
+
+    instructions = RLVMR
+    tags = (*REASONING_TAGS, "planning", "reflection")
 
 
 def listed(context: Context) -> str:

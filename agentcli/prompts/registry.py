@@ -13,14 +13,14 @@ from agentcli.registry import Registry
 
 DIALECTS = {
     "full": "agentcli.prompts.full:Full",
-    "shared": "agentcli.prompts.shared:Shared",
-    "rlvmr": "agentcli.prompts.rlvmr:Rlvmr",
-    "react": "agentcli.prompts.react:React",
+    "shared": "agentcli.prompts.full:Shared",
+    "rlvmr": "agentcli.prompts.full:Rlvmr",
+    "react": "agentcli.prompts.full:React",
     "tools": "agentcli.prompts.tools:Tools",
     "search": "agentcli.prompts.search:Search",
     "compact": "agentcli.prompts.compact:Compact",
-    "parallel-full": "agentcli.prompts.parallel_full:ParallelFull",
-    "parallel-compact": "agentcli.prompts.parallel_compact:ParallelCompact",
+    "parallel-full": "agentcli.prompts.parallel:ParallelFull",
+    "parallel-compact": "agentcli.prompts.compact:ParallelCompact",
 }
 PARALLEL = "parallel-"
 """The names of dialects for several copies of the environment begin with this."""

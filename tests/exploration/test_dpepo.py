@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from agentcli.credit.registry import make as make_credit
 from agentcli.policies.protocol import Reply, Request
+from agentcli.prompts.parallel import UNREADABLE as TOLD
 from agentcli.prompts.parallel import write_parallel
-from agentcli.prompts.parallel_full import UNREADABLE as TOLD
 from agentcli.records.trees import paths
 from agentcli.records.types import Move, Outcome, Step, Tree, Validity
 from growths import executed

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from agentcli.policies.demonstrator import Demonstrator
 from agentcli.policies.hf import TransformersPolicy
-from agentcli.policies.model_free import Expert, Uniform
+from agentcli.policies.model_free import Expert, ToolJudge, Uniform
 from agentcli.policies.openai import OpenAIPolicy
 from agentcli.policies.registry import make_policy, policy_names
 from agentcli.policies.searcher import Searcher
-from agentcli.policies.tool_judge import ToolJudge
 from agentcli.records.settings import DemosSettings, PolicySettings, Settings
 from refusal import refused
 from small_world import SmallWorld

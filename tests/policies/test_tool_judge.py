@@ -7,7 +7,7 @@ import pytest
 from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import Judging, Toolbox
 from agentcli.errors import PolicyError
-from agentcli.policies.tool_judge import ToolJudge, query_of
+from agentcli.policies.model_free import ToolJudge, query_of
 from agentcli.prompts.protocol import Message
 from agentcli.records.settings import EnvironmentSettings
 from judging_world import JudgingEngine, JudgingWorld

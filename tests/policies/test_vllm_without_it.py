@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 import torch
 from agentcli.policies.chat_tokens import configured_ends
-from agentcli.policies.vllm import replica_of
-from agentcli.policies.vllm_engine import HEAD, check_vllm, environment, folder_with_head, longest_sequence, rank_of
+from agentcli.policies.vllm_engine import (
+    HEAD,
+    check_vllm,
+    environment,
+    folder_with_head,
+    longest_sequence,
+    rank_of,
+    replica_of,
+)
 from agentcli.policies.vllm_worker import same_sums, sum_of
 from agentcli.records.settings import ClusterSettings, PolicySettings, Settings, VllmSettings
 from agentcli.stages.resolve import find_model

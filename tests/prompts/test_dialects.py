@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 from agentcli.environments.protocol import Context, Picture, World
-from agentcli.prompts.parallel_compact import ParallelCompact
+from agentcli.prompts.compact import ParallelCompact
+from agentcli.prompts.full import Rlvmr
 from agentcli.prompts.protocol import Answer, Message, Moment
 from agentcli.prompts.registry import dialect_names, make_dialect
-from agentcli.prompts.rlvmr import Rlvmr
 from agentcli.prompts.tagged import Tagged, read_tagged, write_tagged
 from agentcli.records.settings import PromptSettings
 from agentcli.records.types import Task

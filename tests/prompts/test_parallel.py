@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from agentcli.environments.protocol import Context
-from agentcli.prompts.parallel import read_parallel, write_parallel
-from agentcli.prompts.parallel_full import LIMIT, RULES, UNREADABLE
+from agentcli.prompts.parallel import LIMIT, RULES, UNREADABLE, read_parallel, write_parallel
 from agentcli.prompts.protocol import Moment
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.settings import PromptSettings

@@ -13,8 +13,7 @@ from agentcli.policies import vllm_engine
 from agentcli.policies.load import load_model
 from agentcli.policies.protocol import Reply, Request
 from agentcli.policies.registry import make_policy
-from agentcli.policies.vllm import VllmPolicy
-from agentcli.policies.vllm_engine import VllmEngine, check_vllm, engine_options
+from agentcli.policies.vllm_engine import VllmEngine, VllmPolicy, check_vllm, engine_options
 from agentcli.records.settings import PolicySettings, RolloutSettings, Settings, VllmSettings
 from agentcli.records.training_settings import LoraSettings, TrainSettings
 from peft import LoraConfig, get_peft_model

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agentcli.errors import AgentCliError, UsageError
-from agentcli.policies.placeholders import placeholder_ids
+from agentcli.policies.load import placeholder_ids
 from agentcli.training.loop.forward import (
     TokenRow,
     pad_rows,
