@@ -82,6 +82,7 @@ class Cache:
             value = _read(path, kind)
         if value is None:
             value = build()
+            # The checksum finds a flipped bit, which could decode to another value.
             compressor = zstandard.ZstdCompressor(level=3, write_checksum=True)
             packed = compressor.compress(msgspec.msgpack.encode(value))
             with keeping(self.folder, CACHE):
@@ -91,6 +92,7 @@ class Cache:
     def _path(self, folder: Path, kind: type, parts: tuple[str, ...]) -> Path:
         digest = hashlib.blake2b(self.version.encode(), digest_size=16)
         for part in parts:
+            # Between parts, so that ("ab", "c") and ("a", "bc") have two names.
             digest.update(b"\0")
             digest.update(part.encode())
         name = digest.hexdigest()

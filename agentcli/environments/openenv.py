@@ -397,6 +397,7 @@ def _open(url: str) -> ClientConnection:
         return connect(
             address,
             additional_headers=_headers(),
+            # A few bytes could stand for gigabytes, as over HTTP.
             compression=None,
             max_size=MOST_BYTES,
             open_timeout=CONNECT_SECONDS,

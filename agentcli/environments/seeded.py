@@ -140,7 +140,10 @@ class Play:
     ) -> Observation:
         self._standing = Observation(
             text=text,
+            # No action is possible after the end.
             actions=() if ending else actions,
+            # Without `markov`, two ways to one text are two states: a copy must not
+            # be taken for another whose hidden state may differ.
             state=text if self._options.markov else self._key,
             canonical=text,
             reward=reward,

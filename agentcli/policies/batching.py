@@ -57,6 +57,8 @@ class Batcher(Generic[Item, Result]):
         self._linger_seconds = linger_seconds
         self._classes: dict[Hashable, deque[Waiter[Item, Result]]] = {}
         self._arrived = asyncio.Event()
+        # One thread: a model computes one batch at a time, and torch has threads
+        # of its own.
         self._thread = ThreadPoolExecutor(1, "policy")
         self._running: asyncio.Task[None] | None = None
 
@@ -66,6 +68,7 @@ class Batcher(Generic[Item, Result]):
         queue = self._classes.setdefault(self._key(item), deque())
         queue.append(Waiter(item, future, self.batches))
         self._arrived.set()
+        # The task ends when nobody waits, so that no loop is left with one pending.
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._run())
         return await future
@@ -138,6 +141,7 @@ class Batcher(Generic[Item, Result]):
             return self.batches - self._classes[key][0].since
 
         def urgency(key: Hashable) -> tuple[int, int]:
+            # Beyond a full batch, more items do not make a class more urgent.
             return min(self._rows, len(self._classes[key])), passed_over(key)
 
         longest = max(self._classes, key=passed_over)

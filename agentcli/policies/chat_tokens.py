@@ -157,6 +157,7 @@ class ChatTokens:
             return reply
         parent = request.parent_prompt
         if self.sight is None:
+            # Cached: it was the prompt of the parent.
             before = self.prompt_ids(parent)
         else:
             # Texts come before pictures, and a picture hardly ever occurs twice.
@@ -184,6 +185,8 @@ def _end_tokens(tokenizer: Any, configured: Any) -> list[int]:
     """End-of-turn ids from the tokenizer, followed by the generation config's."""
     if not isinstance(configured, list):
         configured = [configured]
+    # Some instruct models end a turn with another token than a document, and
+    # only one of the two files says so.
     tokens = dict.fromkeys([tokenizer.eos_token_id, *configured])
     ends = [token for token in tokens if token is not None]
     if not ends:

@@ -64,10 +64,13 @@ class Demonstrator:
 
         Errors of the wrapped policy are passed on.
         """
+        # A stream of its own: whether a fault is drawn says nothing about what the
+        # wrapped policy draws from the same seed.
         rng = random.Random(derive_seed(request.seed, "demonstrator"))
-        fault = self._drawn_fault(rng.random())
-        if fault is None:
+        chance = rng.random()
+        if chance >= self._settings.stray + self._settings.noise:
             return await self._sound(request)
+        fault = "stray" if chance < self._settings.stray else "noise"
         moment = request.moment
         sound: Reply | None = None
         copy = 1
@@ -88,14 +91,6 @@ class Demonstrator:
     async def close(self) -> None:
         """Closes the wrapped policy."""
         await self._inner.close()
-
-    def _drawn_fault(self, chance: float) -> str | None:
-        """The fault for a number from 0 to 1: stray moves, then noise, then none."""
-        if chance < self._settings.stray:
-            return "stray"
-        if chance < self._settings.stray + self._settings.noise:
-            return "noise"
-        return None
 
     def _faulty(self, fault: str, context: Context, rng: random.Random) -> str | None:
         """The action that replaces the correct one; None if there is none."""

@@ -279,7 +279,7 @@ def _error_message(data: bytes, text: str) -> str:
     """The message in one of the usual JSON error formats, else the whole text."""
     try:
         value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return text
     for name in ("error", "message", "detail"):
         if isinstance(value, dict) and name in value:
@@ -292,16 +292,12 @@ def _retry_after(value: str) -> float:
     try:
         seconds = float(value)
     except ValueError:
-        seconds = _seconds_until(value)
+        try:
+            date = parsedate_to_datetime(value)
+        except (ValueError, TypeError):
+            return 0.0
+        # A date "-0000" has no zone; HTTP dates are in UTC.
+        zoned = date if date.tzinfo else date.replace(tzinfo=UTC)
+        seconds = (zoned - datetime.now(UTC)).total_seconds()
+    # float() also reads "nan".
     return 0.0 if math.isnan(seconds) else max(0.0, seconds)
-
-
-def _seconds_until(value: str) -> float:
-    """Seconds from now to an HTTP date; 0 if it is not a date."""
-    try:
-        date = parsedate_to_datetime(value)
-    except (ValueError, TypeError):
-        return 0.0
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=UTC)
-    return (date - datetime.now(UTC)).total_seconds()

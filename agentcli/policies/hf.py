@@ -59,6 +59,7 @@ class TransformersPolicy:
         dtype = resolve_dtype(self._settings.dtype, device.type)
         values = self._settings.chat_template_kwargs
         tokenizer = load_tokenizer(checkpoint, values)
+        # On the CPU first: the GPU need not hold two models.
         loaded = load_model(checkpoint, device="cpu", dtype=dtype)
         self._take(loaded, tokenizer, load_sight(checkpoint, values))
         self._model.to(device)
@@ -76,6 +77,7 @@ class TransformersPolicy:
         )
         self._pad: int = tokenizer.pad_token_id
         if self._pad is None:
+            # It is masked, so any token will do.
             self._pad = self.tokens.ends[0]
         if self._model is not None and _shape(model) == _shape(self._model):
             self._model.load_state_dict(model.state_dict())
@@ -113,6 +115,7 @@ class TransformersPolicy:
         )
         configuration = GenerationConfig(
             max_new_tokens=items[0].max_tokens,
+            # Noise is in the scores already (sampling.py); argmax is the draw.
             do_sample=False,
             eos_token_id=self.tokens.ends,
             pad_token_id=self._pad,
@@ -153,6 +156,7 @@ class TransformersPolicy:
 
 def _shape(model: Any) -> tuple[Any, ...]:
     """Everything that two models must share for one to take the other's weights."""
+    # Every checkpoint of a loop has another path, and the same shape.
     config = {**model.config.to_dict(), "_name_or_path": ""}
     peft_configs = getattr(model, "peft_config", {})
     adapters = {name: adapter.to_dict() for name, adapter in peft_configs.items()}

@@ -40,6 +40,8 @@ class KeptReplies:
             settings.endpoint.base_url,
             settings.endpoint.logprobs,
         ]
+        # Left out where there are none: replies kept before the setting existed
+        # keep their names.
         if settings.chat_template_kwargs:
             model.append(settings.chat_template_kwargs)
         self._model = msgspec.json.encode(model)
@@ -56,6 +58,7 @@ class KeptReplies:
         reply = await self._inner.respond(request)
         if self._usable(reply):
             write_atomic(path, msgspec.json.encode(reply))
+        # A reply from the folder costs no time of the policy.
         self.seconds = self._inner.seconds
         return reply
 

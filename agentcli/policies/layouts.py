@@ -67,6 +67,7 @@ class ExactLayout:
 
     def batch(self, model: Any, prompts: list[list[int]], pad: int) -> Batch:
         """Copies of the first prompt pad the rows to a multiple of ROWS."""
+        # Any prompt will do; this one has the width already.
         filler = prompts[:1] * (-len(prompts) % ROWS)
         return _padded(prompts + filler, _bucket(prompts[0]), pad, model.device)
 
@@ -89,12 +90,14 @@ class FastLayout:
         width = max(map(len, prompts))
         batch = _padded(prompts, width, pad, model.device)
         places = {tuple(prompt): place for place, prompt in enumerate(prompts)}
+        # The cache holds all tokens but the last, so a prompt of one has none.
         if not self._shares or len(places) == len(prompts) or width < 2:
             return batch
         chosen = list(places.values())
         cache = _read(model, batch.ids_BT[chosen], batch.mask_BT[chosen], pad)
         rank = {prompt: row for row, prompt in enumerate(places)}
         rows = [rank[tuple(prompt)] for prompt in prompts]
+        # A row of the cache for every request, copied from that of its prompt.
         cache.batch_select_indices(torch.tensor(rows, device=model.device))
         return batch._replace(cache=cache)
 

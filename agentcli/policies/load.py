@@ -102,6 +102,7 @@ def load_model(
     """
     import torch
 
+    # With tied embeddings it would load as a policy without an error.
     if is_critic(model):
         raise DataError(
             f"policy.model {model}: gives numbers and no answers ({CRITIC}); name a "
@@ -269,6 +270,7 @@ def load_network(
             model,
             dtype=dtype,
             output_loading_info=True,
+            # Else transformers raises, in many lines; below it is one.
             ignore_mismatched_sizes=True,
             **options,
         )
@@ -319,6 +321,7 @@ def attach_adapter(network: Any, adapter: str, setting: str = "policy.adapter") 
 
     check_weights(existing(adapter, setting))
     with loading(setting, adapter, "adapter"), warnings.catch_warnings():
+        # PEFT only warns of missing weights, and leaves its initial ones there.
         warnings.filterwarnings("error", message="Found missing adapter keys")
         return PeftModel.from_pretrained(network, adapter)
 
@@ -370,8 +373,12 @@ def adapter_shape(model: str) -> dict[str, int] | None:
     """Rank and alpha of an adapter directory; None if it is not an adapter."""
     if not is_adapter(model):
         return None
-    names = {"rank": "r", "alpha": "lora_alpha"}
-    return {name: _of_adapter(model, key, int) for name, key in names.items()}
+    return {"rank": rank_of(model), "alpha": _of_adapter(model, "lora_alpha", int)}
+
+
+def rank_of(adapter: str) -> int:
+    """The rank of a PEFT adapter. Raises DataError if none is given."""
+    return _of_adapter(adapter, "r", int)
 
 
 def _of_adapter(model: str, key: str, kind: type[T]) -> T:
@@ -419,6 +426,7 @@ def _absence_from_hub(name: str) -> str | None:
     from huggingface_hub import HfApi, try_to_load_from_cache
 
     try:
+        # What is in the cache loads without the hub, also where there is no net.
         for file in (CONFIG, ADAPTER, TOKENIZER):
             if try_to_load_from_cache(name, file):
                 return None

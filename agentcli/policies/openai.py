@@ -36,6 +36,7 @@ from agentcli.policies.chat_tokens import refuse_long_prompt
 from agentcli.policies.endpoint import Endpoint, Malformed, RequestFailed
 from agentcli.policies.protocol import Reply, Request, Waiting
 from agentcli.prompts.protocol import Message
+from agentcli.records.faults import UNREADABLE
 from agentcli.records.settings import PolicySettings
 from agentcli.records.types import StopReason
 
@@ -421,9 +422,11 @@ def read_reply(data: bytes) -> ServedReply:
     ids = choice.token_ids or []
     logprobs = []
     if choice.logprobs is not None:
+        # As all policies round, so that records are equal byte for byte.
         logprobs = [round(token.logprob, 6) for token in choice.logprobs.content or []]
     if ids and logprobs and len(ids) != len(logprobs):
         raise Malformed(f"{len(logprobs)} logprobs for {len(ids)} token_ids")
+    # One without the other is no row to train on.
     paired = bool(ids and logprobs)
     message = choice.message
     reply = Reply(
@@ -452,5 +455,5 @@ def _decode(data: bytes, kind: type[T]) -> T:
     """Decodes the JSON text as this type. Raises Malformed."""
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise Malformed(str(error)) from error

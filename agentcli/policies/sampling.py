@@ -27,11 +27,13 @@ def gumbel(seeds_B: Tensor, position: int, vocabulary: int) -> Tensor:
     `seeds_B` are int64. Each 64-bit hash gives two columns of 31 bits; small uniform
     numbers, which become large values, keep full precision.
     """
+    # Counted from 1: seed 0 at position 0 would be 0, which `_mix` leaves at 0.
     state_B = _mix(seeds_B + _signed((position + 1) * POSITION_STRIDE))
     pairs = (vocabulary + 1) // 2
     pair_P = torch.arange(pairs, device=seeds_B.device) * _signed(GOLDEN_RATIO)
     hash_BP = _mix(state_B[:, None] + pair_P)
     bits_BV = hash_BP.view(torch.int32).bitwise_and_(2**31 - 1)
+    # The half keeps u inside (0, 1), so both logarithms are finite.
     uniform_BV = bits_BV.to(torch.float32).add_(0.5).mul_(2.0**-31)
     # -log(-log(1 - u)), in place, because the vocabulary is large.
     exponential_BV = uniform_BV.neg_().log1p_().neg_()
@@ -99,11 +101,14 @@ class Sampler(LogitsProcessor):
         tempered_BV = logits_BV
         if self._divides:  # at 1 the quotients would have the same bits
             tempered_BV = logits_BV / self._divisors_B1
+        # The token is not chosen here: `generate` takes the argmax, and the next
+        # call, or `logprobs`, sees in its ids which one it was.
         self._pending_BV = torch.log_softmax(tempered_BV, dim=-1)
         if not self._greedy:
             noise_BV = gumbel(self._seeds_B, len(self._logprobs), scores.shape[-1])
             noisy_BV = tempered_BV + noise_BV
             scores[: self._rows] = torch.where(self._drawn_B1, noisy_BV, logits_BV)
+        # Padding rows end at once, so they never keep a batch going.
         padding = scores[self._rows :]
         padding[:] = 0.0
         padding[:, self._end] = 1.0

@@ -89,6 +89,8 @@ def make_tokenizer(
     core.pre_tokenizer = splitter
     core.decoder = decoders.Sequence(
         [
+            # No word begins with this prefix, so WordPiece joins none to the
+            # word before it: it only puts the spaces.
             decoders.WordPiece(prefix="\x00", cleanup=False),
             decoders.Fuse(),
             *(decoders.Replace(f" {mark}", mark) for mark in CLOSING),
@@ -109,6 +111,7 @@ def make_tokenizer(
         clean_up_tokenization_spaces=False,
         model_max_length=MAX_POSITIONS,
     )
+    # Saved by save_pretrained, and read by AutoTokenizer (NO_REMOTE_CLASS).
     tokenizer.init_kwargs["auto_map"] = NO_REMOTE_CLASS
     return tokenizer
 
@@ -200,6 +203,7 @@ def drawn(
 
 def _check_shape(settings: TinySettings) -> None:
     """Raises UsageError if the sizes do not divide."""
+    # Rotary embeddings turn pairs of numbers, so the width of a head is even.
     if settings.hidden % (2 * settings.heads):
         raise UsageError(
             f"sft.tiny.hidden: {settings.hidden} is not a multiple of 2 x "

@@ -38,6 +38,7 @@ class Look(NamedTuple):
 def look_of(pictures: Sequence[Picture]) -> Look:
     """Computes the look of some pictures."""
     images = [opened(picture) for picture in pictures]
+    # The longest side of any picture, so none loses a row of pixels.
     side = max(max(image.size) for image in images)
     pixels = np.concatenate([np.asarray(image).reshape(-1, 3) for image in images])
     colours = pixels / 255
@@ -100,6 +101,7 @@ def make_seeing_model(
         num_attention_heads=settings.heads,
         image_size=_square(settings, look),
         patch_size=settings.patch,
+        # The head pools all patches into one vector; here each is a token.
         vision_use_head=False,
     )
     config = LlavaConfig(

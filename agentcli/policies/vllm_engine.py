@@ -10,18 +10,16 @@ number is ignored. After every reload, what the engine holds is compared with th
 """
 
 import itertools
-import json
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 from agentcli.errors import (
-    DataError,
     MissingError,
     PolicyError,
     PromptTooLongError,
@@ -29,10 +27,10 @@ from agentcli.errors import (
 )
 from agentcli.policies.chat_tokens import ChatTokens, Prompted
 from agentcli.policies.load import (
-    ADAPTER,
     CONFIG,
     adapter_base,
     first_line,
+    rank_of,
     resolve_dtype,
 )
 from agentcli.policies.protocol import Reply, Request, Waiting
@@ -191,9 +189,11 @@ class VllmEngine:
             temperature=item.temperature,
             seed=item.seed % 2**63,
             max_tokens=item.max_tokens,
+            # That of the sampled token, and of no further ones.
             logprobs=0,
             stop_token_ids=ends,
             detokenize=False,
+            # One output when all is done; each step would cross two processes.
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         prompt = TokensPrompt(prompt_token_ids=item.prompt)
@@ -230,7 +230,9 @@ class VllmEngine:
             await self._wake("weights")
             self._adapter = self._numbered(checkpoint) if base else None
             # The engine's processes may have another working directory.
-            with _loadable(Path(checkpoint).absolute()) as folder:
+            source = Path(checkpoint).absolute()
+            loadable = folder_with_head(source) if _on_cpu() else nullcontext(source)
+            with loadable as folder:
                 await self._reload(folder)
                 # Summing takes memory that the cache has not taken yet.
                 holds = await self._holds(folder)
@@ -307,24 +309,6 @@ def environment(threads: int) -> Iterator[None]:
     finally:
         for name in new:
             del os.environ[name]
-
-
-def rank_of(adapter: str) -> int:
-    """The rank of a PEFT adapter. Raises DataError if none is given."""
-    config = Path(adapter) / ADAPTER
-    try:
-        return int(json.loads(config.read_bytes())["r"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{config}: r: cannot be read; save the adapter again"
-        ) from error
-
-
-def _loadable(checkpoint: Path) -> AbstractContextManager[Path]:
-    """The folder that an engine reads a checkpoint from."""
-    if _on_cpu():
-        return folder_with_head(checkpoint)
-    return nullcontext(checkpoint)
 
 
 @contextmanager
@@ -412,6 +396,7 @@ def engine_options(base: str, settings: Settings, lora_rank: int) -> dict[str, A
         "data_parallel_size": chosen.replicas,
         "gpu_memory_utilization": chosen.gpu_memory_utilization,
         "worker_extension_cls": WORKERS,
+        # Progress is the command's to show.
         "use_tqdm_on_load": False,
     }
     if lora_rank:

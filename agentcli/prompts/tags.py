@@ -18,6 +18,7 @@ def tag_pattern(names: str) -> re.Pattern[str]:
 
     Letter case does not matter.
     """
+    # Models write <think > at times, and mean the tag.
     return re.compile(rf"<(/?(?:{names}))[ \t]*>", re.IGNORECASE)
 
 
@@ -49,6 +50,7 @@ def unfenced(text: str) -> str:
     body = text.strip()
     if body.startswith("```") and body.endswith("```"):
         body = body.removeprefix("```").removesuffix("```")
+        # The language of a fence, as in ```json.
         if body[:4].lower() == "json":
             body = body[4:]
     return body.strip()

@@ -25,6 +25,7 @@ def zstd_lines(path: Path, file: BinaryIO) -> Iterator[bytes]:
             yield line
     except zstandard.ZstdError as error:
         raise damaged(path, number, error) from error
+    # Only now: a damaged frame has been reported with its line above.
     file.seek(0)
     if _is_cut(file):
         raise DataError(
@@ -69,5 +70,6 @@ def _is_cut(file: BinaryIO) -> bool:
             frame.decompress(chunk)
             if not frame.eof:
                 break
+            # A file may be several frames, one after another (RFC 8878, 3.1).
             chunk, frame = frame.unused_data, None
     return frame is not None

@@ -91,6 +91,7 @@ def shown(text: str) -> str:
     Invisible characters are escaped.
     """
     if len(text) > 400:
+        # The end is kept because it holds the path.
         text = f"{text[:250]}...{text[-100:]}"
     return printable(text)
 
@@ -111,6 +112,7 @@ def _malformed(error: BaseException, data: bytes) -> tuple[str, int]:
         return "nested too deeply", len(data)
     if isinstance(error, MemoryError):
         return "too large for memory", 0
+    # msgspec would call it an invalid character, which no editor shows.
     if data.startswith(b"\xef\xbb\xbf"):
         return "begins with a byte order mark; save it as UTF-8 without one", 0
     try:

@@ -96,9 +96,12 @@ class HttpClient:
         self._asking = asking
         self._client = httpx.AsyncClient(
             headers={**asking.headers, "Accept-Encoding": "identity"},
+            # httpx times each read by itself; `ask` times the request as a whole.
             timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
             limits=httpx.Limits(
-                max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS
+                # Callers limit their requests themselves.
+                max_connections=None,
+                max_keepalive_connections=KEPT_CONNECTIONS,
             ),
             follow_redirects=False,
             trust_env=asking.trust_env,
@@ -121,6 +124,7 @@ class HttpClient:
                 ) as response,
             ):
                 _refuse_compressed(response)
+                # The status alone is often enough: a poll, a listener that is there.
                 body = await _body(response, most_bytes) if most_bytes else b""
         except TimeoutError as error:
             raise NoAnswerError(
@@ -162,6 +166,7 @@ class BlockingHttpClient:
     def close(self) -> None:
         """Closes all connections, and ends the thread."""
         asyncio.run_coroutine_threadsafe(self._inner.close(), self._loop).result()
+        # A loop may be stopped from its own thread only.
         self._loop.call_soon_threadsafe(self._loop.stop)
 
 
@@ -183,6 +188,7 @@ def _refuse_compressed(response: httpx.Response) -> None:
 
 async def _body(response: httpx.Response, most_bytes: int) -> bytes:
     body = bytearray()
+    # Raw, since a decoder would unpack before the size is known.
     async for part in response.aiter_raw():
         body += part
         if len(body) > most_bytes:

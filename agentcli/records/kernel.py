@@ -6,6 +6,8 @@ Imports only the standard library: the sandbox starts without site-packages.
 import ctypes
 import os
 
+# From <linux/prctl.h>, <linux/seccomp.h> and <linux/capability.h>; these
+# numbers are part of the kernel's interface and never change.
 PR_SET_PDEATHSIG = 1
 PR_SET_SECCOMP = 22
 PR_CAPBSET_DROP = 24
@@ -28,6 +30,7 @@ def call(name: str, *arguments: object) -> int:
 
 def control(option: int, *values: int) -> None:
     """Calls prctl(2) with up to four numbers. Raises OSError."""
+    # Some options refuse unused arguments that are not 0.
     padded = [*values, 0, 0, 0, 0][:4]
     call("prctl", option, *map(ctypes.c_ulong, padded))
 

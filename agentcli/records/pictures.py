@@ -27,6 +27,7 @@ MOST_PIXELS = 2**22
 """The largest picture: 2048 x 2048."""
 MOST_PICTURES = 16
 """The most pictures in one observation."""
+# The IEND chunk with its checksum: Pillow reads a file without it silently.
 PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 
 
@@ -70,6 +71,7 @@ def fault_of(png: bytes) -> str | None:
     if len(png) > LARGEST_BYTES:
         return f"is larger than {LARGEST_BYTES} bytes"
     try:
+        # Pillow warns of large pictures, which are refused below.
         with warnings.catch_warnings(action="ignore"):
             picture = Image.open(BytesIO(png), formats=["PNG"])
         width, height = picture.size
@@ -174,6 +176,7 @@ def described(folder: Path, name: str) -> str:
         png = read_picture(folder, name)
     except DataError as error:
         return str(error)
+    # The IHDR chunk comes first in every PNG; its numbers stand at byte 16.
     width, height = struct.unpack("!II", png[16:24])
     return f"picture, {width} x {height}: {folder / name[:12]}*.png"
 

@@ -7,7 +7,7 @@ merged run can be resumed like an unsharded one.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
@@ -96,27 +96,22 @@ class ShardRun(NamedTuple):
         kept = []
         if keeps_all or is_there(trees):
             kept = [tree.task.id for _, tree in read_trees(trees)]
-            _refuse_twice(kept, trees)
         tasks = kept
         file = trees
         if self.label:
             file = self.run.evaluation(self.label)
             rows = self.episodes
-            _refuse_twice([(row.task, row.sample) for row in rows], file)
+            if len({(row.task, row.sample) for row in rows}) < len(rows):
+                raise DataError(f"{file}: holds an episode twice; {REPLACE}")
             tasks = list(dict.fromkeys(row.task for row in rows))
         if panel_hash(tasks) != self.record.panel:
             raise DataError(
                 f"{file}: does not hold the tasks that the manifest names; {REPAIR}"
             )
-        if (kept != tasks) if keeps_all else not set(kept) <= set(tasks):
+        # As counts, so that a tree that is there twice is found too.
+        if (kept != tasks) if keeps_all else not Counter(kept) <= Counter(tasks):
             raise DataError(f"{trees}: does not hold the trees of {file}; {REPAIR}")
         return tasks
-
-
-def _refuse_twice(keys: Sequence[Hashable], file: Path) -> None:
-    """Raises DataError for a duplicate record."""
-    if len(set(keys)) < len(keys):
-        raise DataError(f"{file}: holds a record twice; {REPLACE}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,13 +22,12 @@ from http import HTTPStatus
 from pathlib import Path
 
 from agentcli.errors import MissingError, UsageError
-from agentcli.policies.load import adapter_base, existing
+from agentcli.policies.load import adapter_base, existing, rank_of
 from agentcli.policies.registry import refuse_missing_vllm
 from agentcli.policies.vllm_engine import (
     check_vllm,
     engine_options,
     environment,
-    rank_of,
 )
 from agentcli.records.http import Asking, BlockingHttpClient, NoAnswerError
 from agentcli.records.kernel import die_with_parent
@@ -114,6 +113,7 @@ def perform(server: ServerPlan, ready: Callable[[], None]) -> None:
     with environment(server.settings.threads):
         process = subprocess.Popen(
             command(server),
+            # Ctrl-C is for this command alone, which ends the server in order.
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,
@@ -138,6 +138,7 @@ def command(server: ServerPlan) -> list[str]:
     """The command line of the server."""
     rank = rank_of(server.adapter) if server.adapter else 0
     options = engine_options(server.model, server.settings, rank)
+    # Unlike the policy, its clients send text.
     del options["skip_tokenizer_init"]
     served = server.name
     words = [sys.executable, "-m", SERVER, "--uvicorn-log-level", "error"]
@@ -181,6 +182,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     with suppress(subprocess.TimeoutExpired):
         process.wait(END_SECONDS)
     with suppress(ProcessLookupError):
+        # The engine is a process of its own, in the group of the server.
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 

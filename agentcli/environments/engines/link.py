@@ -242,6 +242,7 @@ def resident_mb(session: int) -> float:
         except OSError:
             # The process has just ended.
             continue
+        # The name in brackets may hold spaces and brackets itself (proc(5)).
         fields = text.rpartition(")")[2].split()
         if int(fields[SESSION]) == session:
             pages += int(fields[PAGES])

@@ -82,10 +82,6 @@ class EnginePool:
         *,
         engines_per_worker: int = ENGINES_PER_WORKER,
     ) -> None:
-        if settings.processes < 1:
-            raise UsageError(
-                f"environment.processes: at least 1 is needed, not {settings.processes}"
-            )
         self.replayed_steps = 0
         """Environment steps actually executed to restore states, for any reason."""
         self.retries = 0

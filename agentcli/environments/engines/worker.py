@@ -95,6 +95,7 @@ class Host:
         self._name = name
         self._limit = limit
         self._most_bytes = settings.most_text_bytes
+        # One is made at once, so that a missing library is reported before any task.
         self._free = [make_engine(world, name)]
         self._live: OrderedDict[Slot, None] = OrderedDict()
         self._slot_of: dict[int, Slot] = {}
@@ -364,6 +365,7 @@ def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
+    # What an engine prints would break the frames.
     os.dup2(2, 1)
     return requests, replies
 
@@ -464,10 +466,12 @@ def main() -> int:
         _hang_on(int(lifeline[0]))
     # Registered first, so it runs last: libraries have cleaned up by then.
     atexit.register(_end_group, is_whole=not lifeline)
+    # Ctrl-C reaches the whole terminal; the parent decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, replies = _private_pipes()
     if not lifeline:
         threading.Thread(target=_end_with, args=(requests,), daemon=True).start()
+    # A crash of C code then leaves a report that the parent can quote.
     faulthandler.enable(all_threads=False)
     inbox = _read_frames(requests)
     host, answer = _set_up(next(inbox, b""))

@@ -263,7 +263,6 @@ def test_a_pool_that_is_not_open_says_how_to_open_it() -> None:
         lambda: asyncio.run(EnginePool(toy()).start(Task(id="train/0", world="toy", split="train", kind="open"))),
         remedy="async with",
     )
-    refused(lambda: EnginePool(toy(processes=0)), names="environment.processes")
 
 
 def children(pid: int) -> list[int]:
