@@ -125,7 +125,8 @@ class React(Full):
     """Role, task, and the trace of actions and observations.
 
     It has the tags and parts of RewardFlow App. B.3, in our own words and without its
-    step counts. It is for models without training for this task. Past thoughts are missing, because a Context does not store them.
+    step counts. It is for models without training for this task. Past thoughts are
+    missing, because a Context does not store them.
     """
 
     instructions = REACT
