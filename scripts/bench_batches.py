@@ -16,7 +16,7 @@ from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
 from agentcli.policies.hf import TransformersPolicy
 from agentcli.records.settings import Settings
-from agentcli.stages.harvest import LocalGrower, Seedling, grow
+from agentcli.stages.backend import LocalGrower, Seedling, grow
 from agentcli.stages.layers import resolve
 from agentcli.stages.panels import panel_for
 from agentcli.stages.sampling import open_policy

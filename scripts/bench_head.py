@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from agentcli.training.loop import forward
-from agentcli.training.loop.packing import row_batch
+from agentcli.training.loop.microbatches import row_batch
 from agentcli.training.policy_gradient.losses import entropies_look
 
 WAYS = ("whole", "chunks")

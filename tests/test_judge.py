@@ -22,7 +22,7 @@ from agentcli.records.settings import EnvironmentSettings, PolicySettings, Promp
 from agentcli.records.training_settings import TinySettings
 from agentcli.records.trees import path, validate_tree
 from agentcli.records.types import Credit, Outcome, StopReason, Tree
-from agentcli.stages.local_backend import LocalBackend
+from agentcli.stages.backend import LocalBackend
 from command_line import agentcli
 from installed import install
 from refusal import refusal, refused

@@ -18,7 +18,7 @@ from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import LoraSettings
 from agentcli.records.types import StageRecord
-from agentcli.stages.loop_plan import LoopPlan, first_critic, with_critic
+from agentcli.stages.loop import LoopPlan, first_critic, with_critic
 from agentcli.stages.memory import (
     MOMENTS,
     WEIGHT,

@@ -140,7 +140,7 @@ def new(call: Call) -> None:
 
     Writes NAME.py and test_NAME.py into this folder; both work as they are.
     """
-    from agentcli.stages.new_world import new_world, write_world
+    from agentcli.stages.environment import new_world, write_world
 
     texts = new_world(call.values["name"], Path.cwd())
     write_world(texts)

@@ -47,8 +47,7 @@ def run(call: Call) -> None:
 
     PRESET sets method and world.
     """
-    from agentcli.stages.loop import perform
-    from agentcli.stages.loop_plan import plan
+    from agentcli.stages.loop import perform, plan
     from agentcli.training.objectives import make_objective
 
     objective = call.settings.train.objective

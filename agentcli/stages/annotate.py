@@ -48,13 +48,12 @@ from agentcli.records.types import (
     Validity,
 )
 from agentcli.reports.standing import Standing
-from agentcli.stages.harvest import harvest, in_order
-from agentcli.stages.ordered import write_in_order
+from agentcli.stages.backend import harvest, in_order
 from agentcli.stages.plan import StagePlan, check_model, model_sources, with_changes
 from agentcli.stages.sampling import Stopwatch, check_policy, open_policy
 from agentcli.stages.session import Session
 from agentcli.stages.tally import excerpt, tally_of
-from agentcli.stages.trees import checked_trees
+from agentcli.stages.trees import checked_trees, write_in_order
 
 INTERVAL = 5
 """Steps per row of the paper's Table 9."""

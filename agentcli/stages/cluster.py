@@ -1,4 +1,4 @@
-"""The workers of a Ray cluster, as seen by a command.
+"""Where trees grow: in this process, or in the workers of a Ray cluster.
 
 The command itself handles order, budget, files and resuming: a worker gets a task and
 returns a tree. If a worker dies, Ray restarts it, and its tasks are assigned again. A
@@ -9,18 +9,24 @@ tasks down with it. If it loses that worker too, its tree is an errored leaf.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Any
+from contextlib import (
+    AbstractAsyncContextManager,
+    aclosing,
+    asynccontextmanager,
+    suppress,
+)
+from typing import Any, Protocol
 
 import msgspec
 
+from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
 from agentcli.exploration.nodes import errored_tree
 from agentcli.policies.registry import LOADING
 from agentcli.records.settings import Settings
 from agentcli.records.types import TreeSeconds
 from agentcli.reports.standing import Progress
-from agentcli.stages.harvest import Grower, Seedling, TimedTree
+from agentcli.stages.backend import Grower, LocalBackend, Seedling, TimedTree
 from agentcli.stages.ray_start import connected
 from agentcli.stages.remote import (
     RemoteAnswer,
@@ -335,3 +341,45 @@ def _refuse_too_many(
 def _reason(error: Exception) -> str:
     """Ray's explanation of why a worker died, in one line."""
     return " ".join(str(error).split())
+
+
+class Backend(Protocol):
+    """Engines and models that a loop keeps across its stages."""
+
+    def grower(self, plan: SamplingPlan) -> AbstractAsyncContextManager[Grower]:
+        """A grower for one stage, with the models that its plan names."""
+
+
+@asynccontextmanager
+async def open_backend(
+    settings: Settings, progress: Progress, keeps: bool = True
+) -> AsyncIterator[Backend]:
+    """The backend that `settings.cluster` describes, for the block only.
+
+    With `keeps`, it serves several stages; the policy rests between them.
+    """
+    if settings.cluster.is_local:
+        async with (
+            EnginePool(settings.environment) as pool,
+            aclosing(LocalBackend(pool, keeps)) as local,
+        ):
+            yield local
+    else:
+        async with open_cluster(settings, progress, keeps) as cluster:
+            yield cluster
+
+
+@asynccontextmanager
+async def open_grower(
+    plan: SamplingPlan, progress: Progress, backend: Backend | None = None
+) -> AsyncIterator[Grower]:
+    """A grower for the block only, from a loop's `backend` if there is one."""
+    if backend is not None:
+        async with backend.grower(plan) as grower:
+            yield grower
+    else:
+        async with (
+            open_backend(plan.settings, progress, keeps=False) as opened,
+            opened.grower(plan) as grower,
+        ):
+            yield grower

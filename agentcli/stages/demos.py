@@ -29,14 +29,8 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.records.types import Outcome, StageRecord, Tree
 from agentcli.reports.standing import Standing
-from agentcli.stages.harvest import (
-    Grower,
-    Seedling,
-    TimedTree,
-    grow,
-    harvest,
-)
-from agentcli.stages.ordered import episode_of
+from agentcli.stages.backend import Grower, Seedling, TimedTree, grow, harvest
+from agentcli.stages.cluster import open_grower
 from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.plan import with_changes
 from agentcli.stages.rollout import TreeFile, is_complete, retried
@@ -50,7 +44,7 @@ from agentcli.stages.sampling import (
 )
 from agentcli.stages.session import Session
 from agentcli.stages.tally import Tally, share_of_success, tally_of
-from agentcli.stages.workplace import open_grower
+from agentcli.stages.trees import episode_of
 
 PATIENCE = 20
 """The stage gives up after this many episodes per demonstration wanted and per task of

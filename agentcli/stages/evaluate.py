@@ -27,6 +27,7 @@ from agentcli.records.settings import Settings
 from agentcli.records.shards import ShardExtent
 from agentcli.records.types import Episode, Ledger, Outcome, Panel, StageRecord, Tree
 from agentcli.stages import overlap
+from agentcli.stages.cluster import Backend
 from agentcli.stages.panels import panel_for
 from agentcli.stages.plan import with_changes, with_model
 from agentcli.stages.rollout import (
@@ -47,7 +48,6 @@ from agentcli.stages.sampling import (
 )
 from agentcli.stages.session import Session, rewriting
 from agentcli.stages.tally import Tally, share_of_success
-from agentcli.stages.workplace import Workplace
 
 EpisodesByTask = dict[str, list[Episode]]
 
@@ -208,7 +208,7 @@ def outputs_of(run: RunDirectory, label: str) -> list[Path]:
 async def perform(
     plan: EvaluationPlan,
     session: Session,
-    workplace: Workplace | None = None,
+    backend: Backend | None = None,
 ) -> EvaluationSummary:
     """Writes the episodes and their summary, and returns the summary.
 
@@ -233,7 +233,7 @@ async def perform(
         TreeFile(plan.trees, played=_without_tree(settings, before)),
         title=f"{plan.command} {settings.evaluation.split}",
         ended=session.done if _has_all(plan, session.done, before) else None,
-        workplace=workplace,
+        backend=backend,
     )
     if isinstance(walked, StageRecord):
         return session.nothing_owed(read_json(plan.summary, EvaluationSummary))

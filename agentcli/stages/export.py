@@ -39,7 +39,7 @@ from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.model_card import model_card
 from agentcli.stages.trees import checked_trees, count_trees
 from agentcli.training.imitation.demonstrations import left_out
-from agentcli.training.preference.pairs import PairCounts, read_pairs
+from agentcli.training.steps import PairCounts, read_pairs
 
 ROWS_PER_GROUP = 1000
 """Rows of a Parquet file that are kept in memory."""

@@ -4,55 +4,317 @@ Each iteration calls the same stages as the separate commands, on the same files
 both ways give the same trees, credit and checkpoints. Only the engine processes keep
 running in between, and the policy if it can load other weights. On a GPU, training is
 in processes of its own (update.py). A killed loop resumes at the first stage without a
-manifest entry. Evaluations in between use their own seeds,
-so the training is the same without them.
+manifest entry. Evaluations in between use their own seeds, so the training is the same
+without them.
 """
 
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from agentcli.errors import UsageError
-from agentcli.evaluation.record import LoopMetrics, Rate
+from agentcli.credit.registry import known
+from agentcli.environments.protocol import World
+from agentcli.errors import AgentCliError, UsageError
+from agentcli.evaluation.record import EvaluationSummary, LoopMetrics, Rate, figures
 from agentcli.policies.load import load_tokenizer
+from agentcli.records.files import part_of, read_json
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, credit_name, known_hashes
+from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
 from agentcli.reports.standing import Progress, Standing
+from agentcli.stages.cluster import Backend, open_backend
+from agentcli.stages.credit import credit_of
 from agentcli.stages.credit import perform as perform_credit
 from agentcli.stages.credit import plan as plan_credit
+from agentcli.stages.evaluate import EvaluationPlan, plan_evaluation
 from agentcli.stages.evaluate import perform as evaluate
-from agentcli.stages.iterations import (
-    best_iteration,
-    drop_old,
-    evaluation_figures,
-    evaluation_of,
-    finished,
-    has_fallen,
-    is_trained,
-    iteration_folder,
-    loop_metrics,
-    point_to,
-    refuse_unreadable,
-    updates_after,
-    write_metrics,
-)
-from agentcli.stages.loop_plan import (
-    LoopPlan,
-    StartingModels,
-    first_critic,
-    plan_inner_evaluation,
-    with_critic,
-)
+from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.plan import model_sources, plain, with_changes
 from agentcli.stages.progress import Within
 from agentcli.stages.rollout import perform as perform_rollout
 from agentcli.stages.rollout import plan as plan_rollout
 from agentcli.stages.rollout import results_of_run
-from agentcli.stages.session import Invocation, Session, carry_out
-from agentcli.stages.update import IterationUpdate, release_memory, train_in_children
-from agentcli.stages.workplace import Workplace, open_workplace
+from agentcli.stages.sampling import (
+    SECTIONS,
+    SamplingPlan,
+    check_sampling,
+    refuse_shard,
+    sampling_inputs,
+    sampling_sources,
+)
+from agentcli.stages.session import Invocation, Session, carry_out, rewriting
+from agentcli.stages.train import (
+    checked_objective,
+    critic_of,
+    refuse_adapter_beside_model,
+    refuse_greedy,
+    with_adapters,
+    with_aggregate,
+)
+from agentcli.stages.update import (
+    IterationUpdate,
+    release_memory,
+    train_in_children,
+    training_processes,
+)
 from agentcli.training.objectives import make_objective
+
+
+class StartingModels(NamedTuple):
+    """The models that an iteration starts from."""
+
+    model: str
+    critic: str | None
+    """None if the objective has no critic."""
+
+
+def first_critic(settings: Settings, model: str) -> str | None:
+    """The critic of the first iteration; None for an objective without one.
+
+    It is rollout.critic, or the critic that a training of `model` starts from.
+    """
+    critic = critic_of(settings, model)
+    if critic is not None and settings.rollout.critic is not None:
+        return settings.rollout.critic
+    return critic
+
+
+def with_critic(settings: Settings, critic: str | None, iteration: int) -> Settings:
+    """Settings of an iteration whose training continues this critic.
+
+    Its rollouts use the critic too, if the credit needs its values.
+    """
+    settings = with_changes(settings, rollout={"iteration": iteration})
+    if critic is None:
+        return settings
+    options = {**settings.train.options, "critic": critic}
+    settings = with_changes(settings, train={"options": options})
+    if not known(settings.credit["method"]).needs_values:
+        return settings
+    return with_changes(settings, rollout={"critic": critic})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopPlan(SamplingPlan):
+    """A loop that is ready to begin."""
+
+    model: str
+    tasks: int
+    """Tasks per iteration."""
+    credit: str | None
+    """The credit method of its iterations; None if the objective reads no credit."""
+    used: Settings
+    """The settings with train.aggregate resolved."""
+    processes: int
+    """How many processes of their own train an iteration; 0: this one trains."""
+    label: str | None
+    """The label of its evaluations; None if there are none."""
+
+    def counts(self) -> dict[str, int]:
+        """The iterations, their tasks, and the largest possible number of leaves."""
+        iterations = self.settings.run.iterations
+        return {
+            "iterations": iterations,
+            "panel_tasks": len(self.panel.tasks),
+            "tasks_per_iteration": self.tasks,
+            "leaves_at_most": iterations * self.tasks * self.settings.rollout.leaves,
+        }
+
+
+def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
+    """Plans a loop of `run.iterations` in `out`; `out`/checkpoint links the last one's.
+
+    Raises UsageError without a model that can be trained, for settings that its
+    rollouts or its training refuse, and for GPUs that they cannot use.
+    """
+    if model is None or settings.policy.kind == "openai":
+        raise UsageError(
+            f"run trains a policy that it loads itself, not {settings.policy.kind}; "
+            "name one with --model DIR|ID"
+        )
+    processes = training_processes(settings.run)
+    objective = checked_objective(settings, max(1, processes))
+    if not objective.trains_policy:
+        raise UsageError(
+            f"train.objective {objective.name}: trains no policy, which a loop "
+            "repeats; name another with --set train.objective=NAME"
+        )
+    credit = credit_of(settings)
+    refuse_adapter_beside_model(settings)
+    refuse_greedy(settings)
+    refuse_shard(settings, "run")
+    world = check_sampling(settings, model)
+    settings = with_adapters(settings, model, first_critic(settings, model))
+    panel = panel_for(world, settings.environment)
+    per_step = settings.rollout.tasks_per_step
+    tasks = iteration_tasks(panel.tasks, per_step, 0, settings.seed)
+    run = RunDirectory(out)
+    folders = sorted({iteration_folder(out, 0), *out.glob("iteration_*")})
+    label = None
+    if settings.run.evaluate_every is not None:
+        first = plan_inner_evaluation(settings, folders[0], model, world)
+        label = first.settings.evaluation.label
+    return LoopPlan(
+        stage="run",
+        run=run,
+        settings=settings,
+        sections=(*SECTIONS, "credit", "train", "threads"),
+        inputs=sampling_inputs(settings, model),
+        sources=sampling_sources(settings, model),
+        outputs=[*folders, run.checkpoint, run.best, run.metrics, run.tracking],
+        world=world,
+        model=model,
+        panel=panel,
+        seed=settings.seed,
+        tasks=len(tasks),
+        credit=credit,
+        used=with_aggregate(settings, credit),
+        processes=processes,
+        label=label,
+    )
+
+
+def plan_inner_evaluation(
+    settings: Settings, folder: Path, model: str, world: World
+) -> EvaluationPlan:
+    """The evaluation of one iteration's policy, as `agentcli eval` would plan it."""
+    # A panel file is for training; here evaluation.split determines the tasks.
+    settings = with_changes(settings, environment={"panel": None})
+    return plan_evaluation(settings, folder, model=model, world=world)
+
+
+def iteration_folder(out: Path, iteration: int) -> Path:
+    """The run directory of one iteration."""
+    return out / f"iteration_{iteration:03d}"
+
+
+def finished(run: RunDirectory, stage: str, output: str) -> StageRecord | None:
+    """The manifest entry of a finished stage whose output still exists."""
+    return run.finished(stage) if is_there(run.path / output) else None
+
+
+def is_trained(out: Path, iteration: int) -> bool:
+    """Whether nothing is left to train: weights exist, or were used and deleted."""
+    run = RunDirectory(iteration_folder(out, iteration))
+    if run.finished("train") is None:
+        return False
+    return is_there(run.checkpoint) or is_trained(out, iteration + 1)
+
+
+def evaluation_of(run: RunDirectory, label: str | None) -> EvaluationSummary | None:
+    """The evaluation summary of one iteration, if it has finished."""
+    if label is None:
+        return None
+    summary = run.evaluation(label).with_suffix(".json")
+    if run.finished(f"evaluation/{label}") is None or not is_there(summary):
+        return None
+    return read_json(summary, EvaluationSummary)
+
+
+def evaluation_figures(run: RunDirectory, label: str | None) -> dict[str, float]:
+    """The metrics of its evaluation; empty without one."""
+    summary = evaluation_of(run, label)
+    return figures(summary, "eval") if summary else {}
+
+
+def updates_before(run: RunDirectory) -> int:
+    """Number of optimiser updates before an iteration's training."""
+    record = run.finished("train")
+    return record.statistics.get("updates_before", 0) if record else 0
+
+
+def updates_after(run: RunDirectory) -> int:
+    """Number of optimiser updates after an iteration's training."""
+    record = run.finished("train")
+    updates = record.statistics.get("updates", 0) if record else 0
+    return updates_before(run) + updates
+
+
+def loop_metrics(out: Path, iteration: int, label: str | None) -> LoopMetrics:
+    """The metrics line of one iteration."""
+    run = RunDirectory(iteration_folder(out, iteration))
+    measured = figures(results_of_run(run), "rollout")
+    return LoopMetrics(
+        iteration=iteration,
+        updates=updates_before(run),
+        figures=measured | evaluation_figures(run, label),
+    )
+
+
+def refuse_unreadable(run: RunDirectory, method: str) -> None:
+    """Raises AgentCliError if no response was readable and nothing was learned.
+
+    The next iteration would be the same.
+    """
+    rollout = run.finished("rollout")
+    train = run.finished("train")
+    if rollout is None or train is None or train.statistics.get("updates", 0):
+        return
+    responses = rollout.counts.get("responses", 0)
+    if responses and rollout.counts["malformed_responses"] == responses:
+        raise AgentCliError(
+            f"{run.path}: none of {responses} responses was readable, and no update was "
+            f"made; teach the policy the form of {method}, and start from it, with: "
+            f"agentcli demos --set rollout.method={method} -o runs/demos-{method} && "
+            f"agentcli sft runs/demos runs/demos-{method}"
+        )
+
+
+def has_fallen(successes: Sequence[Rate]) -> bool:
+    """Whether the newest success is below half of the best, for certain."""
+    best = max(successes, key=lambda success: success.rate)
+    newest = successes[-1]
+    return newest.rate < best.rate / 2 and newest.high < best.low
+
+
+def write_metrics(path: Path, lines: Sequence[LoopMetrics]) -> None:
+    """Replaces the loop's metrics.jsonl, so that resuming duplicates no lines."""
+    with rewriting(path) as writer:
+        for line in lines:
+            writer.write(line)
+
+
+def best_iteration(lines: Sequence[LoopMetrics]) -> int | None:
+    """The first iteration with the highest success in an evaluation."""
+    evaluated = [line for line in lines if "eval/success" in line.figures]
+    if not evaluated:
+        return None
+    return max(evaluated, key=lambda line: line.figures["eval/success"]).iteration
+
+
+def drop_old(out: Path, newest: int, keep: int, best: int | None) -> bool:
+    """Deletes the weights, critics and optimisers of older iterations.
+
+    The newest `keep` iterations and the best one stay. Returns whether anything was
+    deleted.
+    """
+    dropped = False
+    for iteration in range(newest - keep + 1):
+        run = RunDirectory(iteration_folder(out, iteration))
+        if iteration == best or not run.checkpoint.exists():
+            continue
+        # The checkpoint goes last, so that anything a kill leaves is deleted next time.
+        run.optimizer.unlink(missing_ok=True)
+        shutil.rmtree(run.critic, ignore_errors=True)
+        shutil.rmtree(run.checkpoint)
+        dropped = True
+    return dropped
+
+
+def point_to(link: Path, target: Path) -> None:
+    """Makes `link` a symbolic link to `target`, atomically.
+
+    `target` is relative to the link's folder.
+    """
+    temporary = part_of(link)
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target, target_is_directory=True)
+    os.replace(temporary, link)
+
 
 FALLEN = (
     "warning: success fell below half of its best; try a lower --learning-rate, or more "
@@ -130,11 +392,11 @@ async def _iterate(plan: LoopPlan, session: Session) -> list[LoopMetrics]:
     said = set[str]()
     done = _first_owed(plan)
     progress.start(Standing("run", settings.run.iterations, done))
-    async with open_workplace(settings, progress) as workplace:
+    async with open_backend(settings, progress) as backend:
         for iteration in range(settings.run.iterations):
             folder = iteration_folder(out, iteration)
             start = StartingModels(model, critic)
-            await _iteration(plan, session, iteration, workplace, start, said)
+            await _iteration(plan, session, iteration, backend, start, said)
             model = str(folder / "checkpoint")
             if critic is not None:
                 critic = str(folder / "critic")
@@ -178,7 +440,7 @@ async def _iteration(
     plan: LoopPlan,
     session: Session,
     iteration: int,
-    workplace: Workplace,
+    backend: Backend,
     start: StartingModels,
     said: set[str],
 ) -> None:
@@ -187,7 +449,7 @@ async def _iteration(
     warn = _warner(session, folder, said)
     run = RunDirectory(folder)
     if finished(run, "rollout", "trees.jsonl") is None:
-        await _rollout(plan, session, iteration, workplace, start, warn)
+        await _rollout(plan, session, iteration, backend, start, warn)
     if not is_trained(plan.run.path, iteration):
         await _learn(plan, session, iteration, start, warn)
         refuse_unreadable(run, plan.settings.rollout.method)
@@ -198,7 +460,7 @@ async def _iteration(
         )
         with Session(evaluation, _inside(session, None)) as inner:
             inner.check()
-            await evaluate(evaluation, inner, workplace)
+            await evaluate(evaluation, inner, backend)
 
 
 def _inside(session: Session, of: str | None = "success") -> Invocation:
@@ -214,7 +476,7 @@ async def _rollout(
     plan: LoopPlan,
     session: Session,
     iteration: int,
-    workplace: Workplace,
+    backend: Backend,
     start: StartingModels,
     warn: Callable[[str], None],
 ) -> None:
@@ -224,7 +486,7 @@ async def _rollout(
     rollout = plan_rollout(settings, folder, model=start.model, world=plan.world)
     with Session(rollout, _inside(session)) as inner:
         inner.check()
-        await perform_rollout(rollout, inner, workplace, warn)
+        await perform_rollout(rollout, inner, backend, warn)
 
 
 def _warner(session: Session, folder: Path, said: set[str]) -> Callable[[str], None]:

@@ -26,8 +26,7 @@ from agentcli.records.runs import versions
 from agentcli.records.shortage import lacks_memory
 from agentcli.records.types import Tree, TreeSeconds
 from agentcli.requirements import remedy_for
-from agentcli.stages.harvest import LocalGrower, Seedling
-from agentcli.stages.local_backend import LocalBackend
+from agentcli.stages.backend import LocalBackend, LocalGrower, Seedling
 from agentcli.stages.plan import plain
 from agentcli.stages.sampling import GrowerPlan, SamplingPlan
 

@@ -41,8 +41,8 @@ from agentcli.records.settings import Settings
 from agentcli.records.shards import ShardExtent, WholePanel
 from agentcli.records.types import Episode, Ledger, Outcome, Panel, StageRecord, Tree
 from agentcli.reports.standing import Progress, Standing
-from agentcli.stages.harvest import Seedling, TimedTree, grow, harvest
-from agentcli.stages.ordered import task_of, write_in_order
+from agentcli.stages.backend import Seedling, TimedTree, grow, harvest
+from agentcli.stages.cluster import Backend, open_grower
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for, parse_shard
 from agentcli.stages.plan import (
     check_critic,
@@ -60,7 +60,7 @@ from agentcli.stages.sampling import (
 )
 from agentcli.stages.session import Session
 from agentcli.stages.tally import UNTRAINED, Tally, share_of_success
-from agentcli.stages.workplace import Workplace, open_grower
+from agentcli.stages.trees import task_of, write_in_order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,12 +206,12 @@ async def walk(
     title: str,
     *,
     ended: StageRecord | None,
-    workplace: Workplace | None = None,
+    backend: Backend | None = None,
 ) -> PanelWalk | StageRecord:
     """Grows the missing trees.
 
     If none is missing and the stage has `ended`, its entry is returned. Engines and
-    policy come from `workplace`, or are started here when a tree has to be grown.
+    policy come from `backend`, or are started here when a tree has to be grown.
     Raises DataError for trees of another panel.
     """
     tasks = plan.panel.tasks
@@ -236,7 +236,7 @@ async def walk(
     if owed:
         session.progress.wait("loading model" if plan.model else "starting engines")
         jobs = [Seedling(task, plan.seed) for task in owed]
-        async with open_grower(plan, session.progress, workplace) as grower:
+        async with open_grower(plan, session.progress, backend) as grower:
             with trees.appending(session) as store:
                 grown = grow(grower, jobs, settings.in_flight, allowance)
                 await harvest(session.progress, standing, grown, store)
@@ -358,7 +358,7 @@ def plan(
 async def perform(
     plan: RolloutPlan,
     session: Session,
-    workplace: Workplace | None = None,
+    backend: Backend | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> StageRecord:
     """Writes trees.jsonl and seconds.jsonl.
@@ -378,7 +378,7 @@ async def perform(
         TreeFile(plan.run.trees, plan.run.seconds),
         title=f"rollout {plan.settings.rollout.method}",
         ended=session.done,
-        workplace=workplace,
+        backend=backend,
     )
     if isinstance(walked, StageRecord):
         return session.nothing_owed(walked)

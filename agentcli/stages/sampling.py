@@ -2,35 +2,121 @@
 
 Resources are the world, the panel, the engines, the policy and the method's further
 models.
+
+A plan checks the further models of an exploration method, for instance a judge; they
+are opened together with the policy.
 """
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from agentcli.environments.engines.pool import EnginePool
-from agentcli.environments.protocol import Examining, World, world_as
+from agentcli.environments.protocol import Examining, Toolbox, World, world_as
 from agentcli.environments.registry import make_world
-from agentcli.errors import UsageError
+from agentcli.errors import AgentCliError, UsageError
+from agentcli.exploration.judge import JudgeSettings, judges
 from agentcli.exploration.registry import REGISTRY as METHODS
 from agentcli.exploration.registry import check
+from agentcli.policies.kept_replies import KeptReplies
+from agentcli.policies.load import existing
 from agentcli.policies.protocol import Policy
+from agentcli.policies.registry import (
+    LOADING,
+    make_policy,
+    policy_names,
+    refuse_missing_vllm,
+)
 from agentcli.policies.registry import REGISTRY as POLICIES
-from agentcli.policies.registry import refuse_missing_vllm
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.processes import process_count
 from agentcli.records.settings import Settings
+from agentcli.records.shortage import use_threads
 from agentcli.records.types import Panel
-from agentcli.stages.further_models import check_further_models, start_policy
+from agentcli.registry import nearest
 from agentcli.stages.plan import (
     StagePlan,
     check_model,
     model_sources,
 )
 from agentcli.stages.ray_start import check_cluster
+
+
+def check_further_models(settings: Settings) -> None:
+    """Refuses models that could not be opened.
+
+    Raises UsageError for an unknown kind of policy and for a model or server without a
+    name, and what `check_model` raises.
+    """
+    for name, chosen in settings.rollout.further_models.items():
+        kind = f"rollout.{name}.kind"
+        model = f"rollout.{name}.model"
+        base_url = f"rollout.{name}.endpoint.base_url"
+        if chosen.kind not in policy_names():
+            raise UsageError(
+                f"{kind}: no policy {chosen.kind!r}; "
+                f"{nearest(chosen.kind, policy_names())}"
+            )
+        # A server may choose its model itself; otherwise it needs only an address.
+        if chosen.kind != "openai":
+            if chosen.kind in LOADING and chosen.model is None:
+                raise UsageError(
+                    f"{model}: is not set; name one with --set {model}=DIR|ID"
+                )
+            check_model(chosen.model, model, f"--set {model}=DIR|ID")
+        elif chosen.endpoint.base_url is None:
+            raise UsageError(
+                f"{base_url}: is not set; name the server with --set {base_url}=URL"
+            )
+
+
+@asynccontextmanager
+async def open_further_models(
+    settings: Settings,
+    world: World,
+    pool: EnginePool,
+) -> AsyncIterator[dict[str, Policy]]:
+    """Opens all of them for the block only.
+
+    Raises what opening a policy raises, prefixed with the setting.
+    """
+    async with AsyncExitStack() as stack:
+        models = dict[str, Policy]()
+        for name, chosen in settings.rollout.further_models.items():
+            as_policy = msgspec.structs.replace(settings, policy=chosen)
+            try:
+                model = start_policy(as_policy, world, pool, chosen.model)
+            except AgentCliError as error:
+                raise type(error)(f"rollout.{name}: {error}") from error
+            stack.push_async_callback(model.close)
+            if isinstance(chosen, JudgeSettings) and chosen.cache is not None:
+                tools = world_as(world, Toolbox, f"rollout.{name}", "a judge").tools
+                model = KeptReplies(model, chosen, Path(chosen.cache), judges(tools))
+            models[name] = model
+        yield models
+
+
+def start_policy(
+    settings: Settings,
+    world: World,
+    pool: EnginePool,
+    model: str | None,
+) -> Policy:
+    """Loads the policy; the caller must close it.
+
+    A policy that computes in this process uses `threads` torch threads.
+    """
+    if model is not None and settings.policy.kind != "openai":
+        if settings.policy.kind in LOADING:
+            existing(model)
+        use_threads(settings.threads)
+    return make_policy(settings, world, pool, model)
+
 
 SECTIONS = ("environment", "policy", "prompt", "rollout")
 

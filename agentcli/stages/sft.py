@@ -17,8 +17,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import TINY
 from agentcli.records.types import StageRecord
-from agentcli.stages.memory import MemoryNeed, need_of_imitation
-from agentcli.stages.microbatch import fitting_settings
+from agentcli.stages.memory import MemoryNeed, fitting_settings, need_of_imitation
 from agentcli.stages.plan import (
     StagePlan,
     check_model,
@@ -31,7 +30,7 @@ from agentcli.stages.progress import updates_bar
 from agentcli.stages.resolve import find_run
 from agentcli.stages.session import Session
 from agentcli.stages.trees import checked_trees, count_trees
-from agentcli.training.sharding_check import check_sharding
+from agentcli.training.objectives import check_sharding
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,8 +22,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import TrainSettings
 from agentcli.records.types import Credit, StageRecord, Tree
-from agentcli.stages.memory import MemoryNeed, need_of_training
-from agentcli.stages.microbatch import fitting_settings
+from agentcli.stages.memory import MemoryNeed, fitting_settings, need_of_training
 from agentcli.stages.plan import (
     StagePlan,
     check_critic,
@@ -41,10 +40,10 @@ from agentcli.stages.trees import checked_trees, count_trees
 from agentcli.training.objectives import (
     CriticOptions,
     Objective,
+    check_sharding,
     make_objective,
     options_of,
 )
-from agentcli.training.sharding_check import check_sharding
 from agentcli.training.steps import check_sampled
 
 if TYPE_CHECKING:

@@ -1,13 +1,23 @@
-"""Reads the trees file given to a stage."""
+"""Reads the trees file given to a stage, and sorts files of records by a key of a line.
 
-from collections.abc import Iterator
+Lines are sorted by task, or by any other key. They are copied unchanged, and the file
+is never in memory as a whole.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
+
+import msgspec
 
 from agentcli.errors import DataError
+from agentcli.records.faults import UNREADABLE, fault_in, is_torn
+from agentcli.records.files import replacing
+from agentcli.records.regular import open_regular
 from agentcli.records.runs import RunDirectory
 from agentcli.records.trees import read_trees
-from agentcli.records.types import Tree
+from agentcli.records.types import Task, Tree
 from agentcli.reports.standing import Progress
 
 
@@ -40,3 +50,74 @@ def note_lost_trees(path: Path, held: int, progress: Progress) -> None:
     fault = RunDirectory(path.parent).lost_trees(held)
     if fault is not None:
         progress.note(f"warning: {path}: {fault}")
+
+
+Place = tuple[IO[bytes], int]
+"""A file, and the offset of a line in it."""
+
+
+class _Head(msgspec.Struct):
+    """The part of a record that is needed for sorting."""
+
+    task: Task | str
+    seed: int = 0
+
+
+_HEADS = msgspec.json.Decoder(_Head)
+
+
+def task_of(line: bytes) -> str:
+    """The task id of a tree, an episode or a tree's seconds."""
+    task = _HEADS.decode(line).task
+    return task if isinstance(task, str) else task.id
+
+
+def episode_of(line: bytes) -> tuple[int, str]:
+    """The seed and the task id of a tree: a demonstration may repeat a task."""
+    return _HEADS.decode(line).seed, task_of(line)
+
+
+def write_in_order(
+    sources: Sequence[Path],
+    keys: Iterable[Hashable],
+    out: Path,
+    key_of: Callable[[bytes], Hashable] = task_of,
+    *,
+    last: bool = False,
+) -> None:
+    """Writes the lines of all sources to `out` in the order of their keys.
+
+    Lines with the same key keep their order, or only the `last` of them is written.
+    Lines with other keys and a torn last line are left out. `out`, which may be a
+    source, appears complete. Raises DataError for a damaged line.
+    """
+    with ExitStack() as stack:
+        places: dict[Hashable, list[Place]] = {}
+        for source in sources:
+            file = stack.enter_context(open_regular(source))
+            for key, offset in _keyed(file, source, key_of):
+                places.setdefault(key, []).append((file, offset))
+        ordered = stack.enter_context(replacing(out))
+        for key in keys:
+            lines = places.get(key, [])
+            for origin, offset in lines[-1:] if last else lines:
+                origin.seek(offset)
+                # The last line of a killed writer may have no newline.
+                ordered.write(origin.readline().rstrip(b"\n") + b"\n")
+
+
+def _keyed(
+    file: IO[bytes], source: Path, key_of: Callable[[bytes], Hashable]
+) -> Iterator[tuple[Hashable, int]]:
+    """The key and the offset of each line."""
+    offset = 0
+    for number, line in enumerate(file, 1):
+        if not line.endswith(b"\n") and is_torn(line, _HEADS):
+            return
+        try:
+            if not line.isspace():
+                yield key_of(line), offset
+        except UNREADABLE as error:
+            fault = fault_in(error, line)
+            raise DataError(f"{source}:{number}: {fault}") from error
+        offset += len(line)

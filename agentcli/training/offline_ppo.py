@@ -37,34 +37,33 @@ from agentcli.policies.load import load_tokenizer
 from agentcli.records.regular import refuse_irregular
 from agentcli.records.training_settings import TrainSettings
 from agentcli.records.types import Step
-from agentcli.training.critic.losses import (
-    critic_tensors,
-    explained_variance,
-    value_losses,
-    value_sums,
-    values_of,
-)
 from agentcli.training.critic.pair import (
     ActorCritic,
     Appraising,
     ClippedApart,
     PairTraining,
+    critic_tensors,
+    explained_variance,
     load_pair,
+    value_losses,
+    value_sums,
+    values_of,
 )
 from agentcli.training.imitation.demonstrations import UnknownWords
+from agentcli.training.loop.checkpoints import write_tensors
 from agentcli.training.loop.forward import StepTokeniser, target_scores
 from agentcli.training.loop.snapshots import Facts, digest, naming_damage
-from agentcli.training.loop.tensor_files import write_tensors
 from agentcli.training.loop.trainer import PlannedTrainer, TrainerUpdate
 from agentcli.training.metrics import OfflinePpoMetrics, means_of
 from agentcli.training.objectives import RETURN, OfflinePpoOptions
 from agentcli.training.policy_gradient.batches import (
     Part,
+    RowScorer,
     UpdatePlan,
     members_of,
     plan_updates,
+    tokenise_rows,
 )
-from agentcli.training.policy_gradient.logprobs import RowScorer, tokenise_rows
 from agentcli.training.policy_gradient.losses import entropies_look, row_sums
 from agentcli.training.policy_gradient.training import RowTrainer
 from agentcli.training.steps import (

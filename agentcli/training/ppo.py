@@ -18,26 +18,28 @@ from transformers import TrainingArguments
 from agentcli.errors import DataError
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.critic.losses import (
-    critic_tensors,
-    explained_variance,
-    value_losses,
-    value_sums,
-)
 from agentcli.training.critic.pair import (
     ActorCritic,
     Appraising,
     ClippedApart,
     PairTraining,
+    critic_tensors,
+    explained_variance,
     load_pair,
+    value_losses,
+    value_sums,
 )
 from agentcli.training.loop.forward import StepTokeniser
 from agentcli.training.loop.snapshots import Facts, digest
 from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures, TrainerUpdate
 from agentcli.training.metrics import PolicyFigures, PpoMetrics, means_of
 from agentcli.training.objectives import RETURN, PpoOptions
-from agentcli.training.policy_gradient.batches import Part, UpdatePlan, plan_updates
-from agentcli.training.policy_gradient.logprobs import tokenise_rows
+from agentcli.training.policy_gradient.batches import (
+    Part,
+    UpdatePlan,
+    plan_updates,
+    tokenise_rows,
+)
 from agentcli.training.policy_gradient.training import (
     PolicyTrainer,
     PolicyTraining,

@@ -16,7 +16,7 @@ from agentcli.records.trees import paths
 from agentcli.records.types import Outcome, StopReason, Tree, Validity
 from agentcli.stages.rollout import is_complete
 from agentcli.stages.tally import Tally
-from agentcli.training.preference.pairs import read_pairs
+from agentcli.training.steps import read_pairs
 from credit_trees import OF_OUTCOMES
 from growths import GROWTHS, VOTES, check_ledger, check_tree, growths
 from hypothesis import given, settings

@@ -10,7 +10,7 @@ from agentcli.stages.plan import with_changes
 from agentcli.stages.sampling import check_policy
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.trainer import trainer_arguments
-from agentcli.training.sharding_check import check_sharding
+from agentcli.training.objectives import check_sharding
 from refusal import refused
 from transformers import TrainingArguments
 

@@ -16,8 +16,8 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import ClusterSettings, PolicySettings, Settings, VllmSettings
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import Outcome
+from agentcli.stages.backend import Seedling
 from agentcli.stages.cluster import WorkerSlots, _gpus
-from agentcli.stages.harvest import Seedling
 from agentcli.stages.ray_start import _start
 from agentcli.stages.remote import (
     RemoteAnswer,

@@ -10,7 +10,7 @@ from agentcli.evaluation.summary import summarise
 from agentcli.records.files import read_json, read_records, sha256_file
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Episode, StageRecord
-from agentcli.stages.iterations import best_iteration, drop_old, has_fallen, iteration_folder
+from agentcli.stages.loop import best_iteration, drop_old, has_fallen, iteration_folder
 from bad_input_runs import START, built
 from command_line import Answer, agentcli
 from compared_loops import made as made_loops

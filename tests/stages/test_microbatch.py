@@ -11,7 +11,7 @@ from agentcli.records.files import read_json
 from agentcli.records.types import Manifest
 from agentcli.stages import memory
 from agentcli.stages.memory import PROCESS_BYTES
-from agentcli.training.loop.recorder import Recorder
+from agentcli.training.loop.trainer import Recorder
 from bad_input_runs import START, folder
 from command_line import agentcli
 from processes import as_here
@@ -48,7 +48,7 @@ def leave(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], share: float)
     free = round(sum(parts.values()) + share * activations)
     monkeypatch.setattr(memory, "free_memory", lambda: free)
     # The process is larger than a toy's activations; a tenth of it must not count.
-    monkeypatch.setattr("agentcli.stages.microbatch.ROOM", 1.0)
+    monkeypatch.setattr("agentcli.stages.memory.ROOM", 1.0)
 
 
 def statistics(stage: str, run: str = "new") -> dict[str, Any]:

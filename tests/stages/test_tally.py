@@ -14,7 +14,7 @@ from agentcli.prompts.tagged import write_tagged
 from agentcli.records.files import read_json, read_records
 from agentcli.records.settings import PolicySettings, PromptSettings, RolloutSettings, Settings
 from agentcli.records.types import Episode, Ledger, Manifest, Move, Outcome, Step, StopReason, Task, Tree, Validity
-from agentcli.stages.local_backend import LocalBackend
+from agentcli.stages.backend import LocalBackend
 from agentcli.stages.rollout import perform, plan
 from agentcli.stages.session import Invocation, Session
 from agentcli.stages.tally import Tally, share_of_success, tally_of

@@ -19,12 +19,12 @@ from agentcli.policies.protocol import Policy
 from agentcli.records import runs
 from agentcli.records.runs import hash_inputs, known_hashes, remember_hashes
 from agentcli.records.settings import RunSettings
-from agentcli.stages import local_backend
-from agentcli.stages.local_backend import LocalBackend
+from agentcli.stages import backend
+from agentcli.stages.backend import LocalBackend
 from agentcli.stages.remote import fault_of
 from agentcli.stages.sampling import GrowerPlan
 from agentcli.stages.update import _environment, training_processes
-from agentcli.training.critic.appraiser import Appraiser
+from agentcli.training.critic.model import Appraiser
 from agentcli.training.policy_gradient.training import PolicyTraining
 from bad_input_runs import ROLLOUT, START, folder
 from command_line import agentcli
@@ -225,7 +225,7 @@ def test_a_critic_is_opened_before_an_engine_takes_the_rest_of_its_gpu(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     opened: list[str] = []
-    make, start = Appraiser.__init__, local_backend.start_policy
+    make, start = Appraiser.__init__, backend.start_policy
 
     def making(self: Appraiser, *given: Any) -> None:
         opened.append("critic")
@@ -236,6 +236,6 @@ def test_a_critic_is_opened_before_an_engine_takes_the_rest_of_its_gpu(
         return start(*given)
 
     monkeypatch.setattr(Appraiser, "__init__", making)
-    monkeypatch.setattr(local_backend, "start_policy", starting)
+    monkeypatch.setattr(backend, "start_policy", starting)
     assert agentcli(*ROLLOUT, "--critic", START, "-q").code == 0
     assert opened == ["critic", "policy"]

@@ -9,7 +9,7 @@ from agentcli.exploration.registry import Explore
 from agentcli.policies.protocol import Policy
 from agentcli.records.settings import Settings
 from agentcli.records.types import Task, Tree
-from agentcli.stages.harvest import LocalGrower, Seedling, grow
+from agentcli.stages.backend import LocalGrower, Seedling, grow
 
 
 async def grow_all(

@@ -1,7 +1,7 @@
 """A policy that can load other weights, and what is asked of it."""
 
 import pytest
-from agentcli.stages import local_backend
+from agentcli.stages import backend
 from scripted import SeededPolicy
 
 
@@ -30,5 +30,5 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         said.append("start")
         return Resting(said)
 
-    monkeypatch.setattr(local_backend, "start_policy", start)
+    monkeypatch.setattr(backend, "start_policy", start)
     return said

@@ -7,7 +7,7 @@ from agentcli.policies.protocol import Policy
 from agentcli.records.settings import EnvironmentSettings, PromptSettings, Settings
 from agentcli.records.trees import paths, validate_tree
 from agentcli.records.types import Task, Tree
-from agentcli.stages.harvest import LocalGrower, Seedling
+from agentcli.stages.backend import LocalGrower, Seedling
 from fitting import fitting
 from word_world import WordEngines, WordWorld
 

@@ -1,4 +1,4 @@
-"""The critic: its network and its directory.
+"""Critics and process reward models: their directories, and the numbers they give.
 
 V(s) is read at the last token of the prompt, from a transformers model for token
 classification with one label. Its head is `linear`, or the `mlp` of Rare-tool section
@@ -9,11 +9,30 @@ adapter stores the head with its own weights. A directory without critic.json is
 as a model and gets a new head. A process reward model has the same format: it is read
 at the last token of the response, and critic.json says so.
 
-Shape suffixes: B prompts, T padded length.
+A critic reads the prompt and gives V(s). A process reward model reads prompt and
+response and gives a score. There are three forms of it, told apart by directory or hub
+id:
+
+    critic.json with `reads: response`   trained by train.objective=process-reward
+    token or sequence classification     one label: its number; two: the probability of
+                                         the second, as TRL's PRMTrainer trains it
+    causal language model                asked whether the step is good: the probability
+                                         of Yes against No (as in RewardFlow App. C.2)
+
+All are decoders, read at the last token. Shape suffixes: B rows, T padded length.
+
+The number depends only on the step's texts and on the model, so it is computed when a
+tree is finished; sampling does not change. As in the policy, only texts with the same
+padded length share a batch, and rows come in multiples of eight: on a CPU in float32
+with one thread a number is bit-identical whatever else is in the batch.
 """
 
+import asyncio
+import math
+import time
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,26 +42,44 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from agentcli.errors import DataError
+from agentcli.policies.batching import Batcher
+from agentcli.policies.chat import prompt_ids, step_ids
+from agentcli.policies.chat_tokens import PROMPTS_REMEMBERED
+from agentcli.policies.layouts import PROMPT_BUCKET, ROWS
 from agentcli.policies.load import (
     CRITIC,
     adapter_base,
+    architecture,
     attach_adapter,
     is_critic,
+    load_model,
     load_network,
+    load_tokenizer,
     resolve_device,
     resolve_dtype,
 )
 from agentcli.records.files import read_json, write_json
+from agentcli.records.settings import PolicySettings
 from agentcli.records.training_settings import LoraSettings
-from agentcli.records.types import SCHEMA_VERSION, Record
+from agentcli.records.types import (
+    LARGEST_REWARD,
+    SCHEMA_VERSION,
+    Record,
+    Step,
+    StopReason,
+    Tree,
+)
 from agentcli.training.loop.checkpoints import (
     add_adapter,
+    check_bits,
     continue_adapter,
+    load_quantised,
+    own_gpu,
     replacing,
     write_model,
 )
-from agentcli.training.loop.quantised import check_bits, load_quantised, own_gpu
 from agentcli.training.objectives import Head
+from agentcli.training.steps import refuse_pictures
 
 HEAD = "head.safetensors"
 SCORE = "score"
@@ -221,3 +258,237 @@ def _fill_head(score: nn.Module, path: Path) -> None:
             f"{path}: no value head can be read there ({reason}); train the critic "
             "again, or leave it out"
         ) from error
+
+
+Values = Callable[[Any, Tensor, Tensor], Tensor]
+"""A function that gives the numbers (B,) at positions (B,) of token ids (B, T)."""
+
+QUESTION = """\
+An agent works on a task. It was shown:
+
+{prompt}
+
+It answered:
+
+{response}
+
+Is this a good step towards the goal of its task? Answer Yes or No."""
+ANSWERS = ("No", "Yes")
+
+
+@dataclass(frozen=True)
+class StepReader:
+    """A model, and how it turns a step into a number."""
+
+    place: str
+    """Its setting and name, for error messages."""
+    field: Literal["value", "score"]
+    """The field of Step that stores the number."""
+    network: Any
+    pad: int
+    ids: Callable[..., list[int]]
+    """Token ids of the texts it reads: the prompt, and for a score also the response.
+    """
+    values: Values
+
+
+def read_values(source: str, settings: PolicySettings) -> StepReader:
+    """Loads the critic of a directory. Raises what `load_critic` raises."""
+    tokenizer = load_tokenizer(source, settings.chat_template_kwargs)
+    return StepReader(
+        place=f"rollout.critic {source}",
+        field="value",
+        network=load_critic(source, device=settings.device, dtype=settings.dtype),
+        pad=tokenizer.pad_token_id,
+        ids=partial(prompt_ids, tokenizer),
+        values=state_values,
+    )
+
+
+def read_scores(source: str, settings: PolicySettings) -> StepReader:
+    """Loads a process reward model from a directory or hub id.
+
+    Raises what `load_critic` and `load_tokenizer` raise, and DataError if the model
+    cannot score a step.
+    """
+    tokenizer = load_tokenizer(source)
+    ids = partial(step_ids, tokenizer)
+    values: Values = state_values
+    if is_critic(source):
+        network = _scoring_critic(source, settings)
+    elif architecture(source, "rollout.prm").endswith("ForCausalLM"):
+        network = load_model(source, device=settings.device, dtype=settings.dtype)
+        ids = partial(_question_ids, tokenizer)
+        values = partial(_chances_of_yes, _answer_ids(tokenizer, source))
+    else:
+        network = _classifier(source, settings)
+        values = _class_scores
+    return StepReader(
+        place=f"rollout.prm {source}",
+        field="score",
+        network=network,
+        pad=tokenizer.pad_token_id,
+        ids=ids,
+        values=values,
+    )
+
+
+def _scoring_critic(source: str, settings: PolicySettings) -> Any:
+    """A model trained by process-reward. Raises DataError for a critic of states."""
+    if reads_of(source) != "response":
+        raise DataError(
+            f"rollout.prm {source}: is a critic, which reads no response; name it with "
+            "--critic, or train a process reward model with: agentcli train RUN --set "
+            "train.objective=process-reward"
+        )
+    device, dtype = settings.device, settings.dtype
+    return load_critic(source, device=device, dtype=dtype, setting="rollout.prm")
+
+
+def _classifier(source: str, settings: PolicySettings) -> Any:
+    """A decoder with one or two labels. Raises DataError for any other model."""
+    import transformers
+
+    kind = architecture(source, "rollout.prm")
+    loaders = {
+        "ForTokenClassification": transformers.AutoModelForTokenClassification,
+        "ForSequenceClassification": transformers.AutoModelForSequenceClassification,
+    }
+    loader = next((loaders[end] for end in loaders if kind.endswith(end)), None)
+    if loader is None or adapter_base(source) is not None:
+        raise DataError(
+            f"rollout.prm {source}: a {kind} scores no steps; name a model for token or "
+            "sequence classification, a causal language model, or a checkpoint of "
+            "train.objective=process-reward"
+        )
+    place = resolve_device(settings.device)
+    dtype = getattr(torch, resolve_dtype(settings.dtype, place))
+    network = load_network(loader, source, dtype, "rollout.prm", "process reward model")
+    labels = network.config.num_labels
+    if labels > 2 or not hasattr(network, SCORE):
+        raise DataError(
+            f"rollout.prm {source}: a {kind} with {labels} labels; name a decoder, such "
+            "as Qwen2 or Llama, with one or two"
+        )
+    return network.to(place).eval()
+
+
+def _class_scores(network: Any, ids_BT: Tensor, last_B: Tensor) -> Tensor:
+    """The output for the only label, or the probability of the second of two."""
+    hidden_BTD = network.base_model(input_ids=ids_BT, use_cache=False)[0]
+    rows_B = torch.arange(len(last_B), device=last_B.device)
+    scores_BL: Tensor = network.score(hidden_BTD[rows_B, last_B]).float()
+    return scores_BL[:, 0] if scores_BL.shape[1] == 1 else scores_BL.softmax(-1)[:, 1]
+
+
+def _question_ids(tokenizer: Any, prompt: str, response: str) -> list[int]:
+    """Token ids of the question whether a step is good."""
+    return prompt_ids(tokenizer, QUESTION.format(prompt=prompt, response=response))
+
+
+def _answer_ids(tokenizer: Any, source: str) -> list[int]:
+    """The first tokens of No and Yes. Raises DataError if they cannot be told apart."""
+    firsts = [
+        tokenizer(answer, add_special_tokens=False).input_ids[:1] for answer in ANSWERS
+    ]
+    ids = [token for first in firsts for token in first]
+    if len(set(ids)) < len(ANSWERS) or tokenizer.unk_token_id in ids:
+        raise DataError(
+            f"rollout.prm {source}: its tokenizer cannot tell Yes from No, so it cannot "
+            "be asked; name a process reward model"
+        )
+    return ids
+
+
+def _chances_of_yes(
+    answers: list[int], network: Any, ids_BT: Tensor, last_B: Tensor
+) -> Tensor:
+    """The probability of Yes when only Yes and No are possible."""
+    columns_K, kept_B = last_B.unique(return_inverse=True)
+    output = network(input_ids=ids_BT, logits_to_keep=columns_K, use_cache=False)
+    rows_B = torch.arange(len(last_B), device=last_B.device)
+    logits_BA: Tensor = output.logits[rows_B, kept_B][:, answers].float()
+    return logits_BA.softmax(-1)[:, 1]
+
+
+DECIMALS = 6
+"""Decimals that numbers are rounded to, as log-probabilities are."""
+
+
+class Appraiser:
+    """Computes the value or score of every step of a tree.
+
+    `settings` are the policy's; they give the size of a batch.
+    """
+
+    def __init__(self, reader: StepReader, settings: PolicySettings) -> None:
+        self.seconds = 0.0
+        """Time spent computing so far."""
+        self._reader = reader
+        self._ids = lru_cache(PROMPTS_REMEMBERED)(reader.ids)
+        self._batcher: Batcher[list[int], float] = Batcher(
+            work=self._numbers,
+            key=_width,
+            rows=settings.batch_rows,
+            linger_seconds=settings.linger_ms / 1000,
+        )
+
+    async def appraise(self, tree: Tree) -> None:
+        """Sets the value or score of every step at which the policy was asked.
+
+        Raises DataError if a number is not finite.
+        """
+        asked = [
+            step
+            for step in tree.steps
+            if step.prompt and step.stop is not StopReason.OVERLONG
+        ]
+        for step in asked:
+            refuse_pictures(
+                step.pictures,
+                f"task {tree.task.id}: steps[{step.id}]",
+                self._reader.place,
+            )
+        texts = list(dict.fromkeys(map(self._texts, asked)))
+        waiting = [self._batcher.submit(self._ids(*each)) for each in texts]
+        numbers = dict(zip(texts, await asyncio.gather(*waiting), strict=True))
+        for step in asked:
+            setattr(step, self._reader.field, numbers[self._texts(step)])
+
+    async def close(self) -> None:
+        """Stops the worker thread."""
+        self._batcher.close()
+
+    def _texts(self, step: Step) -> tuple[str, ...]:
+        """The texts of a step that the model reads."""
+        if self._reader.field == "value":
+            return (step.prompt,)
+        return (step.prompt, step.response)
+
+    def _numbers(self, batch: list[list[int]]) -> list[float]:
+        """The numbers for token ids of equal width; runs in the worker thread."""
+        started = time.perf_counter()
+        reader = self._reader
+        rows = batch + batch[:1] * (-len(batch) % ROWS)
+        width = _width(batch[0])
+        ids_BT = torch.tensor([row + [reader.pad] * (width - len(row)) for row in rows])
+        last_B = torch.tensor([len(row) - 1 for row in rows])
+        device = reader.network.device
+        with torch.inference_mode():
+            numbers_B = reader.values(
+                reader.network, ids_BT.to(device), last_B.to(device)
+            )
+        numbers: list[float] = numbers_B[: len(batch)].tolist()
+        for number in numbers:
+            if not (math.isfinite(number) and abs(number) <= LARGEST_REWARD):
+                raise DataError(
+                    f"{reader.place}: gives a {reader.field} of {number}; train it "
+                    "again at a lower learning rate"
+                )
+        self.seconds += time.perf_counter() - started
+        return [round(number, DECIMALS) for number in numbers]
+
+
+def _width(ids: list[int]) -> int:
+    """The padded length of token ids; only those with the same length share a batch."""
+    return (len(ids) // PROMPT_BUCKET + 1) * PROMPT_BUCKET

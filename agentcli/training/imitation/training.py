@@ -1,7 +1,7 @@
 """`sft`: imitation of demonstrations with TRL's SFTTrainer.
 
 Each step is one sample, and only its response has a loss. Samples are tokenised
-beforehand (`demonstrations.py`), and their order is planned (`batches.py`). `model:
+beforehand (`demonstrations.py`), and their order is planned (`ImitationPlan`). `model:
 tiny` builds a tokenizer from the demonstrations and a small model from the settings;
 any other value is a model directory or hub id.
 
@@ -10,13 +10,17 @@ row. That takes a quarter of a tiny policy's time. On the CPU the same loss is t
 computed only at the response's columns; a test checks that both agree. Packed samples
 use the same method, because TRL's labels cannot express them: one position may predict
 several tokens.
+
+Shape suffixes: B samples, T padded length.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import torch
@@ -36,14 +40,6 @@ from agentcli.policies.tiny_sight import look_of, make_processor, make_seeing_mo
 from agentcli.prompts.protocol import Dialect, Message
 from agentcli.records.files import derive_seed
 from agentcli.records.training_settings import TINY, SftSettings
-from agentcli.training.imitation.batches import (
-    IGNORED,
-    PACKING,
-    ImitationPlan,
-    SamplePart,
-    collate,
-    plan_imitation,
-)
 from agentcli.training.imitation.demonstrations import (
     Sample,
     SampleCounts,
@@ -57,21 +53,169 @@ from agentcli.training.imitation.demonstrations import (
     sample_of,
 )
 from agentcli.training.loop.checkpoints import load_trainable
-from agentcli.training.loop.distributed import Processes
-from agentcli.training.loop.forward import named_pictures, target_scores
+from agentcli.training.loop.distributed import Processes, is_sharded, place
+from agentcli.training.loop.forward import named_pictures, pad_rows, target_scores
 from agentcli.training.loop.job import Job, TrainingTemplate
-from agentcli.training.loop.microbatches import Microbatches
-from agentcli.training.loop.packing import Packing, check_packed, row_batch
-from agentcli.training.loop.recorder import Recorder
-from agentcli.training.loop.sharding import is_sharded, place
+from agentcli.training.loop.microbatches import (
+    Limit,
+    Microbatches,
+    Packing,
+    PackingChoice,
+    check_packed,
+    choose_packing,
+    limit_of,
+    row_batch,
+    shuffled,
+    sort_key,
+)
 from agentcli.training.loop.snapshots import Facts, Trained, digest
 from agentcli.training.loop.trainer import (
     PlannedTrainer,
+    Recorder,
     TrainerUpdate,
     trainer_arguments,
 )
 from agentcli.training.metrics import SftMetrics
 from agentcli.training.steps import PictureShelf, refuse_pictures
+
+IGNORED = -100
+"""The label of positions without a loss."""
+PACKING = "sft.packing"
+UPDATES_COMPARED = 64
+"""How many updates decide whether packing saves enough; the first are a random sample.
+"""
+
+Item = TypeVar("Item")
+
+
+class SamplePart(NamedTuple):
+    """One microbatch and its update."""
+
+    samples: list[Sample]
+    update_tokens: int
+    """Response tokens of the whole update, over all processes."""
+
+
+@dataclass(frozen=True)
+class ImitationPlan:
+    """All microbatches of a training run, in order."""
+
+    samples: Sequence[Sample]
+    order: Sequence[int]
+    """The index of the sample at each position of the training."""
+    per_update: int
+    limit: Limit
+    processes: Processes
+    choice: PackingChoice
+
+    @cached_property
+    def microbatches_per_update(self) -> int:
+        """Microbatches of each process, the same number in every update."""
+        if self.limit.tokens is None:
+            return self.per_update // (self.limit.rows * self.processes.size)
+        lengths = list(map(self._lengths, _slices(self.order, self.per_update)))
+        return self.limit.most(lengths, self.processes.size)
+
+    def batches(self) -> Iterator[list[Sample]]:
+        """The microbatches of all processes."""
+        count = self.microbatches_per_update * self.processes.size
+        for update in _slices(self.order, self.per_update):
+            for places in self.limit.dealt(self._lengths(update), count):
+                yield [self.samples[update[place]] for place in places]
+
+    def parts(self) -> list[SamplePart]:
+        """This process's microbatches: every `processes.size`-th one of an update."""
+        parts = []
+        ranks = self.processes.size
+        count = self.microbatches_per_update * ranks
+        for update in _slices(list(self.batches()), count):
+            tokens = sum(len(sample.response) for batch in update for sample in batch)
+            of_this_rank = update[self.processes.rank :: ranks]
+            parts += [SamplePart(batch, tokens) for batch in of_this_rank]
+        return parts
+
+    def length(self, number: int) -> int:
+        """Prompt plus response of a sample, in tokens."""
+        sample = self.samples[number]
+        return len(sample.prompt) + len(sample.response)
+
+    def _lengths(self, numbers: Sequence[int]) -> list[int]:
+        """The tokens of each of these samples."""
+        return [self.length(number) for number in numbers]
+
+    def packed_as_set(self, wanted: str, model: Any) -> "ImitationPlan":
+        """The plan, packed if sft.packing (`wanted`) asks for it.
+
+        Raises UsageError for `on` with a model that cannot be packed.
+        """
+        first = replace(self, order=self.order[: UPDATES_COMPARED * self.per_update])
+        choice = choose_packing(
+            PACKING, wanted, model, first.batches(), first._by_tokens().batches()
+        )
+        plan = self._by_tokens() if choice.packing else self
+        return replace(plan, choice=choice)
+
+    def _by_tokens(self) -> "ImitationPlan":
+        """The plan with the samples of each update sorted by their tokens."""
+        return self.sorted_by(lambda number: sort_key(self.samples[number]))
+
+    def sorted_by(self, key: Callable[[int], Any]) -> "ImitationPlan":
+        """The plan with the samples of each update sorted by a key of their numbers."""
+        order: list[int] = []
+        for update in _slices(self.order, self.per_update):
+            order += sorted(update, key=key)
+        return replace(self, order=order)
+
+
+def _slices(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def plan_imitation(
+    samples: Sequence[Sample],
+    updates: int,
+    settings: SftSettings,
+    seed: int,
+    processes: Processes,
+) -> ImitationPlan:
+    """Plans passes over the samples, each in a new random order.
+
+    An update may use the end of one pass and the beginning of the next.
+    """
+    places = updates * settings.samples_per_update
+    order: list[int] = []
+    while len(order) < places:
+        passes = len(order) // len(samples)
+        order += shuffled(len(samples), "sft samples", seed, passes)
+    limit = limit_of(settings)
+    plan = ImitationPlan(
+        samples,
+        order[:places],
+        settings.samples_per_update,
+        limit,
+        processes,
+        PackingChoice(None),
+    )
+    return plan if limit.tokens is None else plan.sorted_by(plan.length)
+
+
+def collate(samples: Sequence[Sample], pad: int) -> dict[str, Tensor]:
+    """Right-padded input_ids, labels and attention_mask, all (B, T), as TRL expects.
+
+    Prompt and padding have the label IGNORED.
+    """
+    ids_BT, response_BT = pad_rows(samples, pad)
+    lengths = [len(prompt) + len(response) for prompt, response in samples]
+    lengths_B1 = torch.tensor(lengths)[:, None]
+    positions_T = torch.arange(max(lengths))
+    mask_BT = positions_T < lengths_B1
+    return {
+        "input_ids": ids_BT,
+        "labels": ids_BT.masked_fill(~response_BT, IGNORED),
+        "attention_mask": mask_BT.long(),
+    }
+
 
 SCHEDULES = (
     "linear",

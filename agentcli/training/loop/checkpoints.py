@@ -5,30 +5,150 @@ rate of 1e-6, bfloat16 rounding would cancel an AdamW update. Only the frozen ba
 adapter may be in bfloat16 or in 4 bits (lora.bits). A checkpoint appears under
 its name only when it is complete. An adapter directory has no tokenizer of its own; its
 base model's is used.
+
+With lora.bits 4 only the adapter is trained (QLoRA): weights are NF4 with quantised
+scales (Dettmers et al. 2023, section 3), computed in bfloat16 on CUDA by bitsandbytes.
+The value head and the language-model head are not quantised. The checkpoint also loads
+on the unquantised base model.
 """
 
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor
 
+from agentcli.errors import MissingError, UsageError, WriteError
 from agentcli.policies.load import (
     adapter_base,
     attach_adapter,
     is_adapter,
     load_model,
+    load_network,
     network_class,
 )
 from agentcli.policies.quiet import no_progress_bars
-from agentcli.records.files import part_of
+from agentcli.records.files import part_of, writing
+from agentcli.records.regular import require_regular
 from agentcli.records.training_settings import LoraSettings
-from agentcli.training.loop.quantised import check_bits, load_quantised, own_gpu
-from agentcli.training.loop.tensor_files import writing_tensors
+
+
+@contextmanager
+def writing_tensors(path: Path) -> Iterator[None]:
+    """Turns errors of the block into WriteError if `path` cannot be written."""
+    try:
+        with writing(path):
+            yield
+    except SafetensorError as error:  # its name for an OSError, without errno
+        raise WriteError(
+            f"{path}: cannot be written ({error}); free some and go on with --resume"
+        ) from error
+
+
+def write_tensors(
+    path: Path,
+    tensors: dict[str, Tensor],
+    metadata: dict[str, str] | None = None,
+) -> None:
+    """Writes tensors from any device to a temporary file, which then replaces `path`.
+
+    Raises WriteError if it cannot be written; `path` is then unchanged.
+    """
+    temporary = part_of(path)
+    with writing_tensors(path):
+        require_regular(temporary)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            local = {
+                name: value.detach().cpu().contiguous()
+                for name, value in tensors.items()
+            }
+            save_file(local, temporary, metadata)
+            with open(temporary, "rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+
+
+WHOLE = ("lm_head", "score")
+"""The layers that are not quantised."""
+
+
+def check_bits(lora: LoraSettings) -> None:
+    """Checks that training on weights of this precision is possible.
+
+    Raises UsageError without an adapter, and for 4 bits without a GPU, MissingError
+    without bitsandbytes.
+    """
+    if lora.bits == 32:
+        return
+    if lora.rank == 0:
+        raise UsageError(
+            f"lora.bits: {lora.bits}, but weights in {lora.bits} bits cannot be trained; "
+            "set lora.rank above 0 for an adapter"
+        )
+    if lora.bits == 16:
+        return
+    if not torch.cuda.is_available():
+        raise UsageError("lora.bits: 4, but torch sees no CUDA GPU; set lora.bits=32")
+    require_bitsandbytes("lora.bits: 4")
+
+
+def require_bitsandbytes(setting: str) -> None:
+    """Raises MissingError, naming the setting, if bitsandbytes is not installed."""
+    try:
+        metadata.version("bitsandbytes")
+    except metadata.PackageNotFoundError as error:
+        raise MissingError(
+            f"{setting} needs bitsandbytes, which is not installed; get it with: pip "
+            "install 'agentcli[quantised]'"
+        ) from error
+
+
+def load_quantised(
+    device: str, kind: Any, model: str, dtype: Any, *words: str, **options: Any
+) -> Any:
+    """The network of `load_network` in 4 bits on a device, ready for an adapter.
+
+    `dtype` is that of layers that are not quantised. Raises what `load_network` raises.
+    """
+    from peft import prepare_model_for_kbit_training
+    from transformers import BitsAndBytesConfig
+
+    is_gpu = device.startswith("cuda")
+    configuration = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16 if is_gpu else torch.float32,
+        llm_int8_skip_modules=list(WHOLE),
+    )
+    network = load_network(
+        kind,
+        model,
+        dtype,
+        *words,
+        quantization_config=configuration,
+        device_map={"": device},
+        **options,
+    )
+    prepare: Any = prepare_model_for_kbit_training
+    return prepare(network, use_gradient_checkpointing=False)
+
+
+def own_gpu() -> str:
+    """The GPU of this process among those of all the launcher's processes."""
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
 
 
 def load_frozen(model: str) -> Any:

@@ -3,7 +3,7 @@
 Rows are padded on the right, without an attention mask. In a causal model no position
 attends to later ones, so the padding cannot affect tokens that count. The
 language-model head runs only on columns in which some row has a token to predict. A
-batch made by `packing.py` has several rows per sequence, and a mask that separates
+batch made by `microbatches.py` has several rows per sequence, and a mask that separates
 them.
 
 At a vocabulary of 150,000 the logits of a token are 0.6 MB of float32, and a loss holds

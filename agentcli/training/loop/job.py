@@ -25,7 +25,9 @@ from agentcli.training.loop.checkpoints import save_checkpoint
 from agentcli.training.loop.distributed import (
     Processes,
     announced_processes,
+    check_shared,
     wait_for_all,
+    whole_weights,
 )
 from agentcli.training.loop.optimizers import (
     check_optimizer,
@@ -35,8 +37,6 @@ from agentcli.training.loop.optimizers import (
     save_optimizer,
     trained_parameters,
 )
-from agentcli.training.loop.recorder import OnUpdate, Recorder
-from agentcli.training.loop.sharding import check_shared, whole_weights
 from agentcli.training.loop.snapshots import (
     Facts,
     Snapshots,
@@ -50,10 +50,14 @@ from agentcli.training.loop.trackers import (
     check_trackers,
     open_trackers,
 )
-from agentcli.training.loop.trainer import PlannedTrainer, trainer_seed
+from agentcli.training.loop.trainer import (
+    OnUpdate,
+    PlannedTrainer,
+    Recorder,
+    trainer_seed,
+)
 from agentcli.training.metrics import MetricsLine
-from agentcli.training.objectives import not_read, options_of
-from agentcli.training.sharding_check import check_sharding
+from agentcli.training.objectives import check_sharding, not_read, options_of
 
 AnySettings = TypeVar("AnySettings", bound=Section)
 

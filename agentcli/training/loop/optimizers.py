@@ -17,9 +17,8 @@ from torch import Tensor
 from agentcli.errors import DataError, UsageError
 from agentcli.records.regular import refuse_irregular
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.loop.quantised import require_bitsandbytes
-from agentcli.training.loop.sharding import placed_like, whole_tensors
-from agentcli.training.loop.tensor_files import write_tensors
+from agentcli.training.loop.checkpoints import require_bitsandbytes, write_tensors
+from agentcli.training.loop.distributed import placed_like, whole_tensors
 
 
 def check_optimizer(settings: TrainSettings) -> None:

@@ -31,14 +31,18 @@ from transformers import TrainerCallback
 
 from agentcli.errors import DataError
 from agentcli.records.regular import is_there, refuse_irregular
-from agentcli.training.loop.distributed import Processes, gather_from_ranks
+from agentcli.training.loop.checkpoints import write_tensors
+from agentcli.training.loop.distributed import (
+    Processes,
+    gather_from_ranks,
+    placed_like,
+    whole_tensors,
+)
 from agentcli.training.loop.optimizers import (
     optimizer_tensors,
     put_optimizer_tensors,
     trained_parameters,
 )
-from agentcli.training.loop.sharding import placed_like, whole_tensors
-from agentcli.training.loop.tensor_files import write_tensors
 
 FILE = "state.safetensors"
 AGAIN = "start again with --overwrite"

@@ -19,6 +19,7 @@ from agentcli.policies.load import load_tokenizer
 from agentcli.policies.sight import load_sight, picture_names
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.checkpoints import load_trainable
+from agentcli.training.loop.distributed import place
 from agentcli.training.loop.forward import (
     StepTokeniser,
     head_dtype,
@@ -27,11 +28,10 @@ from agentcli.training.loop.forward import (
 )
 from agentcli.training.loop.job import TrainingTemplate
 from agentcli.training.loop.microbatches import Microbatches
-from agentcli.training.loop.recorder import Recorder
-from agentcli.training.loop.sharding import place
 from agentcli.training.loop.snapshots import Facts, digest
 from agentcli.training.loop.trainer import (
     PlannedTrainer,
+    Recorder,
     RunningFigures,
     TrainerUpdate,
     trainer_arguments,
@@ -50,8 +50,9 @@ from agentcli.training.policy_gradient.batches import (
     microbatches,
     packed_as_set,
     plan_updates,
+    prepare_logprobs,
+    tokenise_rows,
 )
-from agentcli.training.policy_gradient.logprobs import prepare_logprobs, tokenise_rows
 from agentcli.training.policy_gradient.losses import (
     TokenLosses,
     entropies_look,

@@ -4,7 +4,7 @@ Loss (Song et al. 2024): mean over pairs of -log sigmoid(beta * ((log pi - log
 ref)(success) - (log pi - log ref)(failure))). The log-probability of a trajectory is
 the sum over its response tokens, at temperature 1 whatever the sampling temperature:
 DPO uses no ratio to the sampling policy, and ETO's loss has no temperature. No credit
-is needed: outcomes decide (`pairs.py`).
+is needed: outcomes decide (`steps.py`).
 
 A trajectory is one row: its steps are concatenated, each with the prompt and response
 that were really sampled. Position ids restart at every step and steps do not attend to
@@ -44,17 +44,16 @@ from agentcli.training.loop.distributed import Processes, sum_over_ranks
 from agentcli.training.loop.forward import StepTokeniser, scoring
 from agentcli.training.loop.job import TrainingTemplate
 from agentcli.training.loop.microbatches import Microbatches, shuffled
-from agentcli.training.loop.recorder import Recorder
 from agentcli.training.loop.snapshots import Facts, digest
 from agentcli.training.loop.trainer import (
     PlannedTrainer,
+    Recorder,
     RunningFigures,
     TrainerUpdate,
     trainer_arguments,
 )
 from agentcli.training.metrics import DpoMetrics, means_of
-from agentcli.training.preference.pairs import Pair, PairCounts, read_pairs
-from agentcli.training.steps import refuse_pictures
+from agentcli.training.steps import Pair, PairCounts, read_pairs, refuse_pictures
 
 IGNORED = -100
 AVERAGED = (

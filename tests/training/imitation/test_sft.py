@@ -13,9 +13,15 @@ from agentcli.prompts.protocol import Message
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, SftSettings, TinySettings
 from agentcli.records.types import PARSED, Validity
-from agentcli.training.imitation.batches import IGNORED, SamplePart, collate, plan_imitation
 from agentcli.training.imitation.demonstrations import Sample, SampleCounts, read_steps, sample_of
-from agentcli.training.imitation.training import ImitationTrainer, ImitationTraining
+from agentcli.training.imitation.training import (
+    IGNORED,
+    ImitationTrainer,
+    ImitationTraining,
+    SamplePart,
+    collate,
+    plan_imitation,
+)
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.job import Job
 from agentcli.training.loop.trainer import trainer_arguments

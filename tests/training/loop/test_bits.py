@@ -3,8 +3,7 @@
 import torch
 from agentcli.records.training_settings import LoraSettings
 from agentcli.training.critic.model import load_trainable_critic
-from agentcli.training.loop.checkpoints import load_trainable
-from agentcli.training.loop.quantised import check_bits
+from agentcli.training.loop.checkpoints import check_bits, load_trainable
 from refusal import refused
 
 FOUR = LoraSettings(rank=4, alpha=8, bits=4)

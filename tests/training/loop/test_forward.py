@@ -9,7 +9,7 @@ from agentcli.records.training_settings import LoraSettings, TinySettings
 from agentcli.training.loop import forward
 from agentcli.training.loop.checkpoints import add_adapter
 from agentcli.training.loop.forward import logprobs_look, response_logprobs, scoring, target_scores
-from agentcli.training.loop.packing import Packing, row_batch, sort_key
+from agentcli.training.loop.microbatches import Packing, row_batch, sort_key
 from agentcli.training.policy_gradient.losses import entropies_look
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -12,8 +12,7 @@ from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.records.training_settings import LoraSettings, TinySettings
 from agentcli.training.critic.model import load_trainable_critic, state_values
 from agentcli.training.loop import checkpoints
-from agentcli.training.loop.checkpoints import load_trainable, save_checkpoint
-from agentcli.training.loop.quantised import load_quantised
+from agentcli.training.loop.checkpoints import load_quantised, load_trainable, save_checkpoint
 from refusal import refused
 from tiny_rollout import WORDS
 

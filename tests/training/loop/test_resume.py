@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from agentcli.records.training_settings import LoraSettings, TrainSettings
-from agentcli.training.loop import tensor_files
+from agentcli.training.loop import checkpoints
 from agentcli.training.loop.job import Job
 from agentcli.training.loop.snapshots import FILE, random_state, restore_random_state
 from agentcli.training.policy_gradient.training import PolicyTraining
@@ -184,14 +184,14 @@ def test_a_write_that_is_cut_short_leaves_the_old_snapshot(rollout, tmp_path, mo
     train(rollout, tmp_path / "whole")
     stopped(train, rollout, tmp_path / "parts", 4)
     old = (tmp_path / "parts" / "snapshot" / FILE).read_bytes()
-    real = tensor_files.save_file
+    real = checkpoints.save_file
 
     def torn(tensors, path, metadata):
         real(tensors, path, metadata)
         path.write_bytes(path.read_bytes()[:500])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tensor_files, "save_file", torn)
+    monkeypatch.setattr(checkpoints, "save_file", torn)
     with pytest.raises(KeyboardInterrupt):
         train(rollout, tmp_path / "parts")
     monkeypatch.undo()

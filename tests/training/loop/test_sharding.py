@@ -12,9 +12,9 @@ from agentcli.records.settings import Settings
 from agentcli.records.training_settings import LoraSettings, SftSettings, TrainSettings
 from agentcli.stages.train import checked_objective
 from agentcli.training.loop.checkpoints import load_trainable
-from agentcli.training.loop.sharding import check_shared
+from agentcli.training.loop.distributed import check_shared
 from agentcli.training.metrics import SftMetrics, TrainMetrics
-from agentcli.training.sharding_check import check_sharding
+from agentcli.training.objectives import check_sharding
 from command_line import agentcli
 from refusal import refused
 from safetensors.torch import load_file

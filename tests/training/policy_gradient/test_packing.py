@@ -8,12 +8,12 @@ import torch
 from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, TinySettings, TrainSettings
-from agentcli.training.loop import packing
+from agentcli.training.loop import microbatches
 from agentcli.training.loop.checkpoints import add_adapter
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.forward import forest_mask, pad_rows, predicted_logits, token_logprobs
 from agentcli.training.loop.job import Job
-from agentcli.training.loop.packing import (
+from agentcli.training.loop.microbatches import (
     LEAST_GAIN,
     LONGEST,
     Packing,
@@ -234,11 +234,13 @@ def test_layers_in_bfloat16_may_differ_by_their_rounding():
     assert rounding_of(model, cpu) == torch.finfo(torch.bfloat16).eps
     with pytest.MonkeyPatch.context() as patch:
         # As if it computed in float32.
-        patch.setattr(packing, "rounding_of", lambda model, device: 0.0)
-        refused(lambda: packing.check_packed("sft.packing", FREE, model, rows, 0, cpu), 1)
-    packing.check_packed("sft.packing", FREE, model, rows, 0, cpu)
+        patch.setattr(microbatches, "rounding_of", lambda model, device: 0.0)
+        refused(lambda: microbatches.check_packed("sft.packing", FREE, model, rows, 0, cpu), 1)
+    microbatches.check_packed("sft.packing", FREE, model, rows, 0, cpu)
     forgetful = Forgetful(model)
-    refused(lambda: packing.check_packed("sft.packing", FREE, forgetful, rows, 0, cpu), 1, remedy="sft.packing=off")
+    refused(
+        lambda: microbatches.check_packed("sft.packing", FREE, forgetful, rows, 0, cpu), 1, remedy="sft.packing=off"
+    )
 
 
 def test_the_coarsest_rounding_decides(models, monkeypatch):

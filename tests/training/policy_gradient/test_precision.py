@@ -11,7 +11,7 @@ from agentcli.training.loop.checkpoints import is_base, load_trainable
 from agentcli.training.loop.forward import pad_rows, predicted_logits
 from agentcli.training.loop.job import Job
 from agentcli.training.metrics import TrainMetrics
-from agentcli.training.policy_gradient import logprobs
+from agentcli.training.policy_gradient import batches
 from agentcli.training.policy_gradient.training import PolicyTraining
 from refusal import refused
 from safetensors.torch import load_file
@@ -50,8 +50,8 @@ def test_the_base_of_an_adapter_is_its_reference(rollout, train, tmp_path, monke
     shutil.copytree(rollout.model, tmp_path / "base")
     (tmp_path / "link").symlink_to(tmp_path / "base")
     loaded = []
-    load = logprobs.load_frozen
-    monkeypatch.setattr(logprobs, "load_frozen", lambda model: loaded.append(model) or load(model))
+    load = batches.load_frozen
+    monkeypatch.setattr(batches, "load_frozen", lambda model: loaded.append(model) or load(model))
     for name, start in (("first", tmp_path / "base"), ("second", tmp_path / "first-apart")):
         apart = train(f"{name}-apart", start, copied, lora=LORA, beta=0.3)
         assert loaded == [str(copied)]

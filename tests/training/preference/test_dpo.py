@@ -14,8 +14,8 @@ from agentcli.training.loop.forward import StepTokeniser
 from agentcli.training.loop.job import Job
 from agentcli.training.metrics import DpoMetrics
 from agentcli.training.preference import training as dpo_batches
-from agentcli.training.preference.pairs import read_pairs
 from agentcli.training.preference.training import PreferenceTraining, batch_of, tokenise_pairs
+from agentcli.training.steps import read_pairs
 from pair_trees import FORKED, GROUP, HOPELESS, PATHS, pair_tree
 from refusal import refused
 from safetensors.torch import load_file

@@ -6,7 +6,7 @@ from itertools import product
 import msgspec
 import pytest
 from agentcli.records.types import Ledger, Outcome, Step, Task, Tree
-from agentcli.training.preference.pairs import PairCounts, read_pairs
+from agentcli.training.steps import PairCounts, read_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from pair_trees import FORKED, GROUP, HOPELESS, SOLVED, pair_tree
