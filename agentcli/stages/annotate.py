@@ -16,7 +16,7 @@ annotation give the same bytes.
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,6 +55,8 @@ from agentcli.stages.session import Session
 from agentcli.stages.tally import excerpt, tally_of
 from agentcli.stages.trees import checked_trees, write_in_order
 
+Key = tuple[str, int]
+"""A hash of what annotation does not change of a tree, and which of its equals it is."""
 INTERVAL = 5
 """Steps per row of the paper's Table 9."""
 
@@ -116,15 +118,20 @@ async def perform(plan: AnnotationPlan, session: Session) -> StageRecord:
     """
     source = plan.trees
     trees = plan.run.trees
-    keys = [_key(tree) for tree in given_trees(source, plan.world)]
-    kept = Counter[str]()
+    keys = list(map(numbering(), given_trees(source, plan.world)))
+    kept = set[Key]()
     if session.resumed:
-        kept = _kept(trees, source, keys)
-    if session.done and kept == Counter(keys):
+        kept = set(map(numbering(), read_records(trees, Tree)))
+        if kept.difference(keys):
+            raise DataError(
+                f"{trees}: holds trees that are not in {source}; choose another -o DIR, "
+                "or use --overwrite"
+            )
+    if session.done and len(kept) == len(keys):
         return session.nothing_owed(session.done)
     if session.resumed:
         _sort(trees, keys)
-    problem, unusable, seconds = await _ask(plan, session, keys, kept)
+    problem, unusable, seconds = await _ask(plan, session, len(keys), kept)
     example = "" if unusable is None else f", for instance {excerpt(unusable)!r}"
     if not trees.exists():
         raise AgentCliError(f"no trajectory of {source} could be annotated: {problem}")
@@ -186,8 +193,8 @@ class Annotated(NamedTuple):
 async def _ask(
     plan: AnnotationPlan,
     session: Session,
-    keys: list[str],
-    kept: Counter[str],
+    total: int,
+    kept: set[Key],
 ) -> tuple[str, str | None, dict[str, float]]:
     """Annotates the trees that are not done yet.
 
@@ -205,7 +212,7 @@ async def _ask(
 
         async def annotate(tree: Tree) -> Annotated:
             try:
-                return Annotated(await teacher.annotate(tree, _key(tree)))
+                return Annotated(await teacher.annotate(tree, _hash(tree)))
             except PolicyError as error:
                 return Annotated(None, str(error))
 
@@ -221,18 +228,30 @@ async def _ask(
 
             title = f"annotating ({settings.policy.kind})"
             concurrency = settings.rollout.concurrency
-            standing = Standing(title, len(keys), kept.total(), together=concurrency)
-            owed = _owed(plan.trees, kept.copy())
+            standing = Standing(title, total, len(kept), together=concurrency)
+            key_of = numbering()
+            given = read_records(plan.trees, Tree)
+            owed = (tree for tree in given if key_of(tree) not in kept)
             results = in_order(owed, annotate, concurrency)
             await harvest(session.progress, standing, results, store)
         return next(iter(problems), ""), teacher.unusable, watch.seconds()
 
 
-def _key(tree: Tree) -> str:
-    """A hash of everything that annotation does not change.
+def numbering() -> Callable[[Tree], Key]:
+    """A function that gives the trees of one file, in order, their keys."""
+    times = Counter[str]()
 
-    It identifies the input tree of an annotated tree.
-    """
+    def key_of(tree: Tree) -> Key:
+        unchanged = _hash(tree)
+        # Equal trees are told apart by their number.
+        times[unchanged] += 1
+        return unchanged, times[unchanged]
+
+    return key_of
+
+
+def _hash(tree: Tree) -> str:
+    """A hash of everything that annotation does not change."""
     replace = msgspec.structs.replace
     steps = []
     for step in tree.steps:
@@ -258,53 +277,11 @@ def given_trees(source: Path, world: World) -> Iterator[Tree]:
         yield tree
 
 
-def _kept(
-    trees: Path,
-    source: Path,
-    keys: list[str],
-) -> Counter[str]:
-    """The trees that are already annotated. Raises DataError for other trees."""
-    kept = Counter(map(_key, read_records(trees, Tree)))
-    if kept - Counter(keys):
-        raise DataError(
-            f"{trees}: holds trees that are not in {source}; choose another -o DIR, "
-            "or use --overwrite"
-        )
-    return kept
-
-
-def _owed(source: Path, kept: Counter[str]) -> Iterator[Tree]:
-    """The input trees that are not in `kept`, which is consumed."""
-    for tree in read_records(source, Tree):
-        key = _key(tree)
-        if kept[key]:
-            kept[key] -= 1
-        else:
-            yield tree
-
-
-def _sort(trees: Path, keys: list[str]) -> None:
+def _sort(trees: Path, keys: Sequence[Key]) -> None:
     """Sorts annotated trees in the order of `keys`, and drops a torn last line."""
-    decoder = msgspec.json.Decoder(Tree)
-    written = Counter[str]()
-
-    def key_of(line: bytes) -> tuple[str, int] | None:
-        try:
-            key = _key(decoder.decode(line))
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return None
-        written[key] += 1
-        return key, written[key]
-
-    write_in_order([trees], _numbered(keys), trees, key_of)
-
-
-def _numbered(keys: list[str]) -> Iterator[tuple[str, int]]:
-    """Numbers equal keys: each key with its count so far."""
-    times = Counter[str]()
-    for key in keys:
-        times[key] += 1
-        yield key, times[key]
+    decode = msgspec.json.Decoder(Tree).decode
+    key_of = numbering()
+    write_in_order([trees], keys, trees, lambda line: key_of(decode(line)))
 
 
 def _summary(

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from agentcli.credit.registry import known
 from agentcli.environments.protocol import World
@@ -25,7 +25,7 @@ from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, credit_name, known_hashes
 from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
-from agentcli.reports.standing import Progress, Standing
+from agentcli.reports.standing import Standing
 from agentcli.stages.cluster import Backend, open_backend
 from agentcli.stages.credit import credit_of
 from agentcli.stages.credit import perform as perform_credit
@@ -62,14 +62,6 @@ from agentcli.stages.update import (
     training_processes,
 )
 from agentcli.training.objectives import make_objective
-
-
-class StartingModels(NamedTuple):
-    """The models that an iteration starts from."""
-
-    model: str
-    critic: str | None
-    """None if the objective has no critic."""
 
 
 def first_critic(settings: Settings, model: str) -> str | None:
@@ -348,7 +340,7 @@ async def perform(plan: LoopPlan, session: Session) -> StageRecord:
             f"train.aggregate: {used}, which credit.method "
             f"{settings.credit['method']} comes with"
         )
-    lines = await _iterate(plan, session)
+    lines = await Iterations(plan, session).run()
     history = [round(line.figures["rollout/success"], 4) for line in lines]
     statistics: dict[str, Any] = {"success": history}
     if used:
@@ -380,172 +372,150 @@ def _owes_evaluation(plan: LoopPlan, iteration: int, run: RunDirectory) -> bool:
     return is_there(run.checkpoint) and evaluation_of(run, plan.label) is None
 
 
-async def _iterate(plan: LoopPlan, session: Session) -> list[LoopMetrics]:
-    """Runs all iterations and returns the metrics of each."""
-    settings = plan.settings
-    out = plan.run.path
-    progress = session.progress
-    model = plan.model
-    critic = first_critic(settings, model)
-    lines = list[LoopMetrics]()
-    successes = list[Rate]()
-    said = set[str]()
-    done = _first_owed(plan)
-    progress.start(Standing("run", settings.run.iterations, done))
-    async with open_backend(settings, progress) as backend:
-        for iteration in range(settings.run.iterations):
-            folder = iteration_folder(out, iteration)
-            start = StartingModels(model, critic)
-            await _iteration(plan, session, iteration, backend, start, said)
-            model = str(folder / "checkpoint")
-            if critic is not None:
-                critic = str(folder / "critic")
-            lines.append(loop_metrics(out, iteration, plan.label))
-            successes.append(results_of_run(RunDirectory(folder)).success)
-            # Iterations before the last finished one stay as a killed loop left them.
-            if iteration >= done - 1:
-                write_metrics(plan.run.metrics, lines)
-                _keep(plan, lines, progress)
-            if has_fallen(successes) and FALLEN not in said:
-                said.add(FALLEN)
-                progress.note(f"{folder.name}: {FALLEN}")
-            if iteration >= done:
-                success = lines[-1].figures["rollout/success"]
-                progress.advance(1, figures={"success": round(success, 2)})
-    progress.stop()
-    _track_last_evaluation(plan)
-    return lines
+class Iterations:
+    """The iterations of a loop; each starts from the models of the one before."""
 
+    def __init__(self, plan: LoopPlan, session: Session) -> None:
+        self._plan = plan
+        self._session = session
+        self._model = plan.model
+        self._critic = first_critic(plan.settings, plan.model)
+        """None if the objective has no critic."""
+        self._said = set[str]()
+        """Warnings so far: what holds of every iteration is said once."""
 
-def _keep(plan: LoopPlan, lines: list[LoopMetrics], progress: Progress) -> None:
-    """Links the newest and the best weights, and deletes those not to be kept."""
-    out = plan.run.path
-    newest = lines[-1].iteration
-    best = best_iteration(lines)
-    for link, iteration in ((plan.run.checkpoint, newest), (plan.run.best, best)):
-        if iteration is not None:
-            folder = iteration_folder(out, iteration)
-            point_to(link, Path(folder.name) / "checkpoint")
-    keep = plan.settings.run.keep
-    if keep is None or not drop_old(out, newest, keep, best):
-        return
-    if newest == keep:
-        progress.note(
-            f"run.keep: {keep}: from now on the weights and optimisers of older "
-            "iterations are deleted; keep all with --set run.keep=null"
+    async def run(self) -> list[LoopMetrics]:
+        """Runs what is not done yet, and returns the metrics of every iteration."""
+        plan, progress = self._plan, self._session.progress
+        iterations = plan.settings.run.iterations
+        lines = list[LoopMetrics]()
+        successes = list[Rate]()
+        done = _first_owed(plan)
+        progress.start(Standing("run", iterations, done))
+        async with open_backend(plan.settings, progress) as backend:
+            for iteration in range(iterations):
+                folder = iteration_folder(plan.run.path, iteration)
+                await self._iteration(iteration, folder, backend)
+                self._model = str(folder / "checkpoint")
+                if self._critic is not None:
+                    self._critic = str(folder / "critic")
+                lines.append(loop_metrics(plan.run.path, iteration, plan.label))
+                successes.append(results_of_run(RunDirectory(folder)).success)
+                # Iterations before the last finished one stay as a killed loop left
+                # them.
+                if iteration >= done - 1:
+                    write_metrics(plan.run.metrics, lines)
+                    self._keep(lines)
+                if has_fallen(successes) and FALLEN not in self._said:
+                    self._said.add(FALLEN)
+                    progress.note(f"{folder.name}: {FALLEN}")
+                if iteration >= done:
+                    success = lines[-1].figures["rollout/success"]
+                    progress.advance(1, figures={"success": round(success, 2)})
+        progress.stop()
+        _track_last_evaluation(plan)
+        return lines
+
+    def _keep(self, lines: list[LoopMetrics]) -> None:
+        """Links the newest and the best weights, and deletes those not to be kept."""
+        run = self._plan.run
+        newest = lines[-1].iteration
+        best = best_iteration(lines)
+        for link, iteration in ((run.checkpoint, newest), (run.best, best)):
+            if iteration is not None:
+                folder = iteration_folder(run.path, iteration)
+                point_to(link, Path(folder.name) / "checkpoint")
+        keep = self._plan.settings.run.keep
+        if keep is None or not drop_old(run.path, newest, keep, best):
+            return
+        if newest == keep:
+            self._session.progress.note(
+                f"run.keep: {keep}: from now on the weights and optimisers of older "
+                "iterations are deleted; keep all with --set run.keep=null"
+            )
+
+    async def _iteration(self, iteration: int, folder: Path, backend: Backend) -> None:
+        """Runs those stages of one iteration that are not done yet."""
+        plan = self._plan
+        run = RunDirectory(folder)
+
+        def warn(text: str) -> None:
+            if text not in self._said:
+                self._said.add(text)
+                self._session.progress.note(f"{folder.name}: {text}")
+
+        settings = with_critic(plan.settings, self._critic, iteration)
+        if finished(run, "rollout", "trees.jsonl") is None:
+            rollout = plan_rollout(
+                settings, folder, model=self._model, world=plan.world
+            )
+            with Session(rollout, self._inside()) as inner:
+                inner.check()
+                await perform_rollout(rollout, inner, backend, warn)
+        if not is_trained(plan.run.path, iteration):
+            await self._learn(settings, iteration, folder, warn)
+            refuse_unreadable(run, plan.settings.rollout.method)
+        run.forget_snapshot()
+        if _owes_evaluation(plan, iteration, run):
+            evaluation = plan_inner_evaluation(
+                plan.settings, folder, str(run.checkpoint), plan.world
+            )
+            with Session(evaluation, self._inside(None)) as inner:
+                inner.check()
+                await evaluate(evaluation, inner, backend)
+
+    def _inside(self, of: str | None = "success") -> Invocation:
+        """How the loop calls one of its stages: an interrupted one resumes.
+
+        The loop's bar shows the stage's success under the name `of`.
+        """
+        within = Within(self._session.progress, of)
+        command = self._session.invocation.command
+        return Invocation(command, resume=True, progress=within)
+
+    async def _learn(
+        self,
+        settings: Settings,
+        iteration: int,
+        folder: Path,
+        warn: Callable[[str], None],
+    ) -> None:
+        """Assigns credit to the trees of one iteration, and trains on them.
+
+        The objective decides whether it reads credit, and whether its reference is the
+        loop's initial model or the iteration's.
+        """
+        plan, progress = self._plan, self._session.progress
+        out = plan.run.path
+        name = credit_name(plan.credit) if plan.credit else None
+        stage = f"credit/{name}"
+        if name and not finished(RunDirectory(folder), stage, f"{stage}.jsonl"):
+            carry_out(plan_credit(settings, folder), perform_credit, self._inside())
+        reference = settings.train.reference
+        if make_objective(settings.train.objective).anchored(settings.train):
+            reference = reference or plan.model
+        settings = with_changes(
+            settings,
+            train={"credit": name, "reference": reference},
+            tracking={"name": settings.tracking.name or out.resolve().name},
         )
-
-
-async def _iteration(
-    plan: LoopPlan,
-    session: Session,
-    iteration: int,
-    backend: Backend,
-    start: StartingModels,
-    said: set[str],
-) -> None:
-    """Runs those stages of one iteration that are not done yet."""
-    folder = iteration_folder(plan.run.path, iteration)
-    warn = _warner(session, folder, said)
-    run = RunDirectory(folder)
-    if finished(run, "rollout", "trees.jsonl") is None:
-        await _rollout(plan, session, iteration, backend, start, warn)
-    if not is_trained(plan.run.path, iteration):
-        await _learn(plan, session, iteration, start, warn)
-        refuse_unreadable(run, plan.settings.rollout.method)
-    run.forget_snapshot()
-    if _owes_evaluation(plan, iteration, run):
-        evaluation = plan_inner_evaluation(
-            plan.settings, folder, str(run.checkpoint), plan.world
+        before = RunDirectory(iteration_folder(out, iteration - 1))
+        update = IterationUpdate(
+            settings=plain(settings),
+            run=str(folder),
+            model=self._model,
+            tracking=str(plan.run.tracking),
+            beside=evaluation_figures(before, plan.label) if iteration else {},
+            command=self._session.invocation.command,
+            hashes=known_hashes(model_sources(self._model)),
         )
-        with Session(evaluation, _inside(session, None)) as inner:
-            inner.check()
-            await evaluate(evaluation, inner, backend)
-
-
-def _inside(session: Session, of: str | None = "success") -> Invocation:
-    """How the loop calls one of its stages: an interrupted one resumes.
-
-    The loop's bar shows the stage's success under the name `of`.
-    """
-    command = session.invocation.command
-    return Invocation(command, resume=True, progress=Within(session.progress, of))
-
-
-async def _rollout(
-    plan: LoopPlan,
-    session: Session,
-    iteration: int,
-    backend: Backend,
-    start: StartingModels,
-    warn: Callable[[str], None],
-) -> None:
-    """Grows the trees of one iteration."""
-    folder = iteration_folder(plan.run.path, iteration)
-    settings = with_critic(plan.settings, start.critic, iteration)
-    rollout = plan_rollout(settings, folder, model=start.model, world=plan.world)
-    with Session(rollout, _inside(session)) as inner:
-        inner.check()
-        await perform_rollout(rollout, inner, backend, warn)
-
-
-def _warner(session: Session, folder: Path, said: set[str]) -> Callable[[str], None]:
-    """Shows what an iteration warns of; what holds of every iteration is said once."""
-
-    def warn(text: str) -> None:
-        if text not in said:
-            said.add(text)
-            session.progress.note(f"{folder.name}: {text}")
-
-    return warn
-
-
-async def _learn(
-    plan: LoopPlan,
-    session: Session,
-    iteration: int,
-    start: StartingModels,
-    warn: Callable[[str], None],
-) -> None:
-    """Assigns credit to the trees of one iteration, and trains on them.
-
-    The objective decides whether it reads credit, and whether its reference is the
-    loop's initial model or the iteration's.
-    """
-    out = plan.run.path
-    folder = iteration_folder(out, iteration)
-    settings = with_critic(plan.settings, start.critic, iteration)
-    method = plan.credit
-    name = credit_name(method) if method else None
-    stage = f"credit/{name}"
-    if name and not finished(RunDirectory(folder), stage, f"{stage}.jsonl"):
-        carry_out(plan_credit(settings, folder), perform_credit, _inside(session))
-    reference = settings.train.reference
-    if make_objective(settings.train.objective).anchored(settings.train):
-        reference = reference or plan.model
-    run_name = settings.tracking.name or out.resolve().name
-    settings = with_changes(
-        settings,
-        train={"credit": name, "reference": reference},
-        tracking={"name": run_name},
-    )
-    before = RunDirectory(iteration_folder(out, iteration - 1))
-    update = IterationUpdate(
-        settings=plain(settings),
-        run=str(folder),
-        model=start.model,
-        tracking=str(plan.run.tracking),
-        beside=evaluation_figures(before, plan.label) if iteration else {},
-        command=session.invocation.command,
-        hashes=known_hashes(model_sources(start.model)),
-    )
-    # A sampler that stays in memory keeps no more than its weights.
-    release_memory()
-    if plan.processes:
-        await train_in_children(update, plan.processes, session.progress, warn)
-    else:
-        update.carry_out(session.progress, warn)
+        # A sampler that stays in memory keeps no more than its weights.
         release_memory()
+        if plan.processes:
+            await train_in_children(update, plan.processes, progress, warn)
+        else:
+            update.carry_out(progress, warn)
+            release_memory()
 
 
 def _track_last_evaluation(plan: LoopPlan) -> None:

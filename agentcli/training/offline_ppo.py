@@ -119,7 +119,7 @@ class OfflinePpoTraining(PairTraining):
 
     def trainer(self) -> PlannedTrainer:
         """Computes the old log-probabilities and values of the first epoch."""
-        arguments = self.arguments()
+        arguments = self.row_arguments()
         device = arguments.device
         self.model.to(device)
         scorer = RowScorer(self.plan, self.pad, device, self.settings.bf16)

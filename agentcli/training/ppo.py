@@ -82,7 +82,7 @@ class PpoTraining(PairTraining, PolicyTraining):
 
     def trainer(self) -> PlannedTrainer:
         """Computes the policy's log-probabilities before the first update."""
-        arguments = self.arguments()
+        arguments = self.row_arguments()
         self.model.to(arguments.device)
         self.measure(self.model.actor, arguments.device)
         return PpoTrainer(

@@ -71,7 +71,7 @@ class ProcessRewardTraining(RowTraining):
 
     def trainer(self) -> PlannedTrainer:
         """A trainer of the model on its device."""
-        arguments = self.arguments()
+        arguments = self.row_arguments()
         self.model.to(arguments.device)
         return ProcessRewardTrainer(
             self.model, arguments, self.plan, self.pad, self.settings

@@ -26,7 +26,6 @@ from agentcli.training.loop.checkpoints import load_trainable, save_checkpoint
 from agentcli.training.loop.distributed import sum_over_ranks
 from agentcli.training.loop.forward import pad_rows, precision, scoring
 from agentcli.training.loop.job import Job, adamw
-from agentcli.training.loop.optimizers import save_optimizer
 from agentcli.training.loop.snapshots import Trained
 from agentcli.training.loop.trainer import PlannedTrainer
 from agentcli.training.objectives import RETURN, CriticOptions
@@ -253,12 +252,9 @@ class PairTraining(RowTraining):
         return adamw(self.job, trainer, self.model, rate)
 
     def save(self) -> None:
-        """Writes checkpoint, critic and optimiser state."""
+        """Writes checkpoint and critic."""
         job, pair = self.job, self.model
-        if not self.processes.main:
-            return
-        save_checkpoint(pair.actor, self.tokenizer, job.out)
-        if job.critic_out is not None:
-            save_critic(pair.critic, self.tokenizer, job.critic_out)
-        if job.optimizer_out is not None:
-            save_optimizer(self.trained.optimizer, pair, job.optimizer_out)
+        if self.processes.main:
+            save_checkpoint(pair.actor, self.tokenizer, job.out)
+            if job.critic_out is not None:
+                save_critic(pair.critic, self.tokenizer, job.critic_out)

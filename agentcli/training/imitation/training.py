@@ -73,7 +73,6 @@ from agentcli.training.loop.trainer import (
     PlannedTrainer,
     Recorder,
     TrainerUpdate,
-    trainer_arguments,
 )
 from agentcli.training.metrics import SftMetrics
 from agentcli.training.steps import PictureShelf, refuse_pictures
@@ -288,28 +287,10 @@ class ImitationTraining(TrainingTemplate[SftSettings]):
     def trainer(self) -> PlannedTrainer:
         """Checks the packing, and makes TRL's trainer of the planned samples."""
         model, plan = self.model, self.plan
-        arguments = self._arguments()
-        place(model, self.settings, self.processes, arguments.device)
-        packing = plan.choice.packing
-        if packing is not None:
-            rows, pad = next(plan.batches()), self.tokenizer.pad_token_id
-            check_packed(PACKING, packing, model, rows, pad, arguments.device)
-        return ImitationTrainer(
-            model, arguments, self.tokenizer, plan.parts(), packing, self.sight
-        )
-
-    def _arguments(self) -> SFTConfig:
-        """The settings of the job in the form that TRL takes."""
         settings = self.settings
-        return trainer_arguments(
+        arguments = self.arguments(
             SFTConfig,
-            self.job.seed,
-            self.processes,
-            bf16=settings.bf16,
-            checkpointing=settings.gradient_checkpointing,
-            sees=self.sight is not None,
-            per_device_train_batch_size=settings.samples_per_microbatch,
-            gradient_accumulation_steps=self.plan.microbatches_per_update,
+            settings.samples_per_microbatch,
             learning_rate=settings.learning_rate_of(self.job.model),
             lr_scheduler_type=settings.schedule,
             warmup_steps=math.ceil(settings.warmup_ratio * self.updates),
@@ -317,6 +298,14 @@ class ImitationTraining(TrainingTemplate[SftSettings]):
             max_length=None,
             packing=False,
             dataset_kwargs={"skip_prepare_dataset": True},
+        )
+        place(model, settings, self.processes, arguments.device)
+        packing = plan.choice.packing
+        if packing is not None:
+            rows, pad = next(plan.batches()), self.tokenizer.pad_token_id
+            check_packed(PACKING, packing, model, rows, pad, arguments.device)
+        return ImitationTrainer(
+            model, arguments, self.tokenizer, plan.parts(), packing, self.sight
         )
 
     def optimised(self, trainer: PlannedTrainer) -> Trained:

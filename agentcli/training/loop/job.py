@@ -6,7 +6,7 @@ of `train` fill its hooks with their data, plan and trainer.
 
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,9 +51,11 @@ from agentcli.training.loop.trackers import (
     open_trackers,
 )
 from agentcli.training.loop.trainer import (
+    Arguments,
     OnUpdate,
     PlannedTrainer,
     Recorder,
+    trainer_arguments,
     trainer_seed,
 )
 from agentcli.training.metrics import MetricsLine
@@ -113,13 +115,10 @@ def start(job: Job[Any]) -> Processes:
     """Checks everything possible before any work, and seeds all global generators.
 
     Raises UsageError for a launcher that started only one of several processes and for
-    a model that cannot be sharded, MissingError for a tracker or an optimiser that is
-    not installed.
+    a model that cannot be sharded, MissingError for a tracker that is not installed.
     """
     check_trackers(job.tracking)
     processes = announced_processes()
-    if isinstance(job.settings, TrainSettings):
-        check_optimizer(job.settings)
     check_sharding(job.stage, job.settings, processes.size)
     if processes.size > 1:
         # If the launcher is killed, its processes would wait for each other forever.
@@ -161,18 +160,15 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
     """Reads the pictures of a vision model."""
     identity: Facts
     """Numbers and hashes of the training; a snapshot is resumed only if they match."""
+    unread: Set[str] = frozenset()
+    """Settings that cannot affect the result."""
+    plan: Any
+    """All updates and their microbatches."""
     trained: Trained
 
     def __init__(self, job: Job[AnySettings]) -> None:
         self.job = job
         self.settings = job.settings
-        self.options: Any = None
-        """The typed train.options."""
-        self.unread: set[str] = set()
-        """Settings that cannot affect the result."""
-        if isinstance(job.settings, TrainSettings):
-            self.options = options_of(job.settings)
-            self.unread = not_read(job.settings)
 
     @abstractmethod
     def rows(self, *inputs: Any) -> int:
@@ -190,27 +186,35 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
     def statistics(self, lines: list[Any]) -> dict[str, Any]:
         """The statistics for the manifest, from the lines of all updates."""
 
+    @abstractmethod
+    def optimised(self, trainer: PlannedTrainer) -> Trained:
+        """Gives the trainer its optimiser and schedule."""
+
     def networks(self) -> tuple[Any, ...]:
         """The models that are trained."""
         return (self.model,)
 
-    def optimised(self, trainer: PlannedTrainer) -> Trained:
-        """Gives the trainer its optimiser and schedule."""
-        job: Job[Any] = self.job
-        return adamw(job, trainer, self.model)
+    def arguments(self, kind: type[Arguments], rows: int, **more: Any) -> Arguments:
+        """The arguments of the trainer for microbatches of so many `rows`."""
+        settings: Any = self.settings
+        return trainer_arguments(
+            kind,
+            self.job.seed,
+            self.processes,
+            bf16=settings.bf16,
+            checkpointing=settings.gradient_checkpointing,
+            sees=self.sight is not None,
+            per_device_train_batch_size=rows,
+            gradient_accumulation_steps=self.plan.microbatches_per_update,
+            **more,
+        )
 
     def save(self) -> None:
-        """Writes the checkpoint, and the optimiser state if the job names a file."""
-        job = self.job
+        """Writes the checkpoint. All processes call it; the first one writes."""
         weights = whole_weights(self.model)
         if self.processes.main:
             beside = beside_weights(self.tokenizer, self.sight)
-            save_checkpoint(self.model, beside, job.out, weights)
-        if job.optimizer_out is not None:
-            optimizer = self.trained.optimizer
-            save_optimizer(
-                optimizer, self.model, job.optimizer_out, self.processes.main
-            )
+            save_checkpoint(self.model, beside, self.job.out, weights)
 
     def train(self, *inputs: Any) -> dict[str, Any]:
         """Trains on the inputs and writes the checkpoint last.
@@ -235,6 +239,9 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
                 self.identity["updates before"] = self.trained.updates_before
             lines = self._run(trainer, updates)
         self.save()
+        if self.job.optimizer_out is not None and self.carries:
+            optimizer, main = self.trained.optimizer, self.processes.main
+            save_optimizer(optimizer, self.model, self.job.optimizer_out, main)
         wait_for_all(self.processes)
         return self.statistics(lines)
 
@@ -272,6 +279,21 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
             if recorder.done < updates:
                 trainer.train()
         return recorder.lines
+
+
+class ObjectiveTraining(TrainingTemplate[TrainSettings]):
+    """A training with one of the objectives of `train`."""
+
+    def __init__(self, job: Job[TrainSettings]) -> None:
+        super().__init__(job)
+        self.options: Any = options_of(job.settings)
+        """The typed train.options."""
+        self.unread = not_read(job.settings)
+        check_optimizer(job.settings)
+
+    def optimised(self, trainer: PlannedTrainer) -> Trained:
+        """The optimiser of the settings."""
+        return adamw(self.job, trainer, self.model)
 
 
 def adamw(

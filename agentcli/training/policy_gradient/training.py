@@ -26,7 +26,7 @@ from agentcli.training.loop.forward import (
     logprobs_look,
     target_scores,
 )
-from agentcli.training.loop.job import TrainingTemplate
+from agentcli.training.loop.job import ObjectiveTraining
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.snapshots import Facts, digest
 from agentcli.training.loop.trainer import (
@@ -34,7 +34,6 @@ from agentcli.training.loop.trainer import (
     Recorder,
     RunningFigures,
     TrainerUpdate,
-    trainer_arguments,
 )
 from agentcli.training.metrics import (
     MetricsLine,
@@ -68,7 +67,7 @@ AVERAGED = (
 """The metrics whose means are in the manifest."""
 
 
-class RowTraining(TrainingTemplate[TrainSettings]):
+class RowTraining(ObjectiveTraining):
     """A training on rows: steps with a target, in the order of an `UpdatePlan`."""
 
     plan: UpdatePlan
@@ -84,20 +83,11 @@ class RowTraining(TrainingTemplate[TrainSettings]):
         """The rows of every update and microbatch, for `facts`."""
         return [(update.rows, update.microbatches) for update in self.plan.updates]
 
-    def arguments(self) -> TrainingArguments:
+    def row_arguments(self) -> TrainingArguments:
         """The settings of the job for transformers; a norm of 0 means no clipping."""
-        settings = self.settings
-        return trainer_arguments(
-            TrainingArguments,
-            self.job.seed,
-            self.processes,
-            bf16=settings.bf16,
-            checkpointing=settings.gradient_checkpointing,
-            sees=self.sight is not None,
-            per_device_train_batch_size=settings.rows_per_microbatch,
-            gradient_accumulation_steps=self.plan.microbatches_per_update,
-            max_grad_norm=settings.max_grad_norm if self.clips else 0.0,
-        )
+        rows = self.settings.rows_per_microbatch
+        norm = self.settings.max_grad_norm if self.clips else 0.0
+        return self.arguments(TrainingArguments, rows, max_grad_norm=norm)
 
 
 class PolicyTraining(RowTraining):
@@ -147,7 +137,7 @@ class PolicyTraining(RowTraining):
 
     def trainer(self) -> PlannedTrainer:
         """Computes the log-probabilities of the reference, and if set the old ones."""
-        arguments = self.arguments()
+        arguments = self.row_arguments()
         device = arguments.device
         place(self.model, self.settings, self.processes, device)
         check_packed(self.plan, self.model, self.pad, device)

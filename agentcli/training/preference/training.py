@@ -42,7 +42,7 @@ from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.checkpoints import load_frozen, load_trainable
 from agentcli.training.loop.distributed import Processes, sum_over_ranks
 from agentcli.training.loop.forward import StepTokeniser, scoring
-from agentcli.training.loop.job import TrainingTemplate
+from agentcli.training.loop.job import ObjectiveTraining
 from agentcli.training.loop.microbatches import Microbatches, shuffled
 from agentcli.training.loop.snapshots import Facts, digest
 from agentcli.training.loop.trainer import (
@@ -50,7 +50,6 @@ from agentcli.training.loop.trainer import (
     Recorder,
     RunningFigures,
     TrainerUpdate,
-    trainer_arguments,
 )
 from agentcli.training.metrics import DpoMetrics, means_of
 from agentcli.training.steps import Pair, PairCounts, read_pairs, refuse_pictures
@@ -63,7 +62,7 @@ AVERAGED = (
 """The metrics whose means are in the manifest."""
 
 
-class PreferenceTraining(TrainingTemplate[TrainSettings]):
+class PreferenceTraining(ObjectiveTraining):
     """Trains on the preference pairs of a rollout.
 
     An update has settings.rows_per_update pairs, which are run one at a time. If the
@@ -120,20 +119,14 @@ class PreferenceTraining(TrainingTemplate[TrainSettings]):
 
     def trainer(self) -> PlannedTrainer:
         """Computes the reference's log-probabilities, in TRL's preparation."""
-        settings = self.settings
-        arguments = trainer_arguments(
+        arguments = self.arguments(
             DPOConfig,
-            self.job.seed,
-            self.processes,
-            bf16=settings.bf16,
-            checkpointing=settings.gradient_checkpointing,
+            rows=1,
             beta=self.options.beta,
             max_length=None,
             precompute_ref_log_probs=True,
             disable_dropout=False,
-            per_device_train_batch_size=1,
-            gradient_accumulation_steps=self.plan.microbatches_per_update,
-            max_grad_norm=settings.max_grad_norm,
+            max_grad_norm=self.settings.max_grad_norm,
         )
         reference = _reference(self.job.reference)
         return PreferenceTrainer(
