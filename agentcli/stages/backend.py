@@ -48,7 +48,7 @@ from agentcli.stages.sampling import (
 from agentcli.stages.tally import share_of_success
 
 if TYPE_CHECKING:
-    from agentcli.training.critic.model import Appraiser
+    from agentcli.training.critic import Appraiser
 
 
 AHEAD = 8
@@ -340,7 +340,7 @@ async def _open_appraisers(plan: GrowerPlan) -> "AsyncIterator[list[Appraiser]]"
         yield []
         return
     from agentcli.policies.load import existing
-    from agentcli.training.critic.model import Appraiser, read_scores, read_values
+    from agentcli.training.critic import Appraiser, read_scores, read_values
 
     use_threads(plan.settings.threads)
     async with AsyncExitStack() as closing:

@@ -38,7 +38,7 @@ from agentcli.reports.show.trees import credit_names, trees_file
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.model_card import model_card
 from agentcli.stages.trees import checked_trees, count_trees
-from agentcli.training.imitation.demonstrations import left_out
+from agentcli.training.demonstrations import left_out
 from agentcli.training.steps import PairCounts, read_pairs
 
 ROWS_PER_GROUP = 1000

@@ -34,7 +34,6 @@ from agentcli.stages.evaluate import EvaluationPlan, plan_evaluation
 from agentcli.stages.evaluate import perform as evaluate
 from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.plan import model_sources, plain, with_changes
-from agentcli.stages.progress import Within
 from agentcli.stages.rollout import perform as perform_rollout
 from agentcli.stages.rollout import plan as plan_rollout
 from agentcli.stages.rollout import results_of_run
@@ -46,7 +45,7 @@ from agentcli.stages.sampling import (
     sampling_inputs,
     sampling_sources,
 )
-from agentcli.stages.session import Invocation, Session, carry_out, rewriting
+from agentcli.stages.session import Invocation, Session, Within, carry_out, rewriting
 from agentcli.stages.train import (
     checked_objective,
     critic_of,

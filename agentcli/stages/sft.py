@@ -26,9 +26,8 @@ from agentcli.stages.plan import (
     with_adapter,
     with_changes,
 )
-from agentcli.stages.progress import updates_bar
 from agentcli.stages.resolve import find_run
-from agentcli.stages.session import Session
+from agentcli.stages.session import Session, updates_bar
 from agentcli.stages.trees import checked_trees, count_trees
 from agentcli.training.objectives import check_sharding
 
@@ -108,7 +107,7 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
     limit = settings.sft.microbatch_limit
     used = fitting_settings(session, f"sft.{limit}", plan.need, session.progress.note)
     from agentcli.records.shortage import use_threads
-    from agentcli.training.imitation.training import ImitationTraining
+    from agentcli.training.imitation import ImitationTraining
     from agentcli.training.loop.job import Job
 
     use_threads(settings.threads)

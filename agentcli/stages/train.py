@@ -33,9 +33,8 @@ from agentcli.stages.plan import (
     with_changes,
     with_model,
 )
-from agentcli.stages.progress import updates_bar
 from agentcli.stages.rollout import results_of_run
-from agentcli.stages.session import Session
+from agentcli.stages.session import Session, updates_bar
 from agentcli.stages.trees import checked_trees, count_trees
 from agentcli.training.objectives import (
     CriticOptions,

@@ -27,9 +27,8 @@ from agentcli.records.processes import rank, search_path
 from agentcli.records.runs import remember_hashes
 from agentcli.records.settings import RunSettings
 from agentcli.reports.standing import Progress
-from agentcli.stages.progress import Within
 from agentcli.stages.remote import RemoteFault, fault_of
-from agentcli.stages.session import Invocation, carry_out
+from agentcli.stages.session import Invocation, Within, carry_out
 from agentcli.stages.train import perform, plan
 
 MODULE = "agentcli.stages.update"

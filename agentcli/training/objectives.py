@@ -279,7 +279,7 @@ class DirectPreference(Objective):
     name = "dpo"
     options = DpoOptions
     metrics = DpoMetrics
-    training = "agentcli.training.preference.training:PreferenceTraining"
+    training = "agentcli.training.preference:PreferenceTraining"
     reads_credit = False
     takes_ratios = False
     unread = (

@@ -37,7 +37,7 @@ from agentcli.policies.load import load_tokenizer
 from agentcli.records.regular import refuse_irregular
 from agentcli.records.training_settings import TrainSettings
 from agentcli.records.types import Step
-from agentcli.training.critic.pair import (
+from agentcli.training.actor_critic import (
     ActorCritic,
     Appraising,
     ClippedApart,
@@ -49,7 +49,7 @@ from agentcli.training.critic.pair import (
     value_sums,
     values_of,
 )
-from agentcli.training.imitation.demonstrations import UnknownWords
+from agentcli.training.demonstrations import UnknownWords
 from agentcli.training.loop.checkpoints import write_tensors
 from agentcli.training.loop.forward import StepTokeniser, target_scores
 from agentcli.training.loop.snapshots import Facts, digest, naming_damage

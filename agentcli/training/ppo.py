@@ -18,7 +18,7 @@ from transformers import TrainingArguments
 from agentcli.errors import DataError
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.critic.pair import (
+from agentcli.training.actor_critic import (
     ActorCritic,
     Appraising,
     ClippedApart,

@@ -18,16 +18,16 @@ from agentcli.errors import DataError
 from agentcli.policies.chat import step_ids
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.faults import shown
-from agentcli.training.critic.model import (
-    load_trainable_critic,
-    save_critic,
-    state_values,
-)
-from agentcli.training.critic.pair import (
+from agentcli.training.actor_critic import (
     critic_tensors,
     explained_variance,
     value_losses,
     value_sums,
+)
+from agentcli.training.critic import (
+    load_trainable_critic,
+    save_critic,
+    state_values,
 )
 from agentcli.training.loop.forward import pad_rows
 from agentcli.training.loop.snapshots import Facts, digest

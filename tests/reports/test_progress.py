@@ -8,7 +8,7 @@ import select
 import pytest
 from agentcli.reports.progress import TerminalProgress
 from agentcli.reports.standing import Standing
-from agentcli.stages.progress import Within
+from agentcli.stages.session import Within
 from rich.console import Console
 
 

@@ -132,7 +132,7 @@ def test_a_resumed_training_takes_the_number_that_it_was_begun_with(
 
 LIMITED = """
 import pathlib, re, resource, sys
-import agentcli.training.imitation.training
+import agentcli.training.imitation
 from agentcli.cli.app import main
 size = re.search("VmSize:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())
 limit = 1024 * int(size[1]) + int(sys.argv.pop(1))

@@ -12,7 +12,7 @@ from agentcli.records.files import read_json, read_records, write_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import PolicySettings
 from agentcli.records.types import Credit, Tree
-from agentcli.training.critic.model import ANSWERS, QUESTION, read_scores
+from agentcli.training.critic import ANSWERS, QUESTION, read_scores
 from agentcli.training.metrics import ProcessRewardMetrics
 from command_line import agentcli
 from refusal import refused

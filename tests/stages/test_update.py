@@ -24,7 +24,7 @@ from agentcli.stages.backend import LocalBackend
 from agentcli.stages.remote import fault_of
 from agentcli.stages.sampling import GrowerPlan
 from agentcli.stages.update import _environment, training_processes
-from agentcli.training.critic.model import Appraiser
+from agentcli.training.critic import Appraiser
 from agentcli.training.policy_gradient.training import PolicyTraining
 from bad_input_runs import ROLLOUT, START, folder
 from command_line import agentcli

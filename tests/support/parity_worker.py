@@ -21,7 +21,7 @@ from agentcli.training.loop.distributed import Processes, announced_processes
 from agentcli.training.loop.job import Job
 from agentcli.training.metrics import DpoMetrics, TrainMetrics
 from agentcli.training.policy_gradient.training import PolicyTraining
-from agentcli.training.preference.training import PreferenceTraining
+from agentcli.training.preference import PreferenceTraining
 from parity_trl import train_trl
 
 SEED = 3

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from agentcli.records.training_settings import SftSettings, TinySettings, TrainSettings
-from agentcli.training.imitation.training import ImitationTraining
+from agentcli.training.imitation import ImitationTraining
 from agentcli.training.loop.job import Job
 from agentcli.training.policy_gradient.training import PolicyTraining
 from tiny_rollout import words

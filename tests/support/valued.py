@@ -9,7 +9,7 @@ from agentcli.policies.load import load_model, load_tokenizer
 from agentcli.records.files import RecordWriter
 from agentcli.records.training_settings import TrainSettings
 from agentcli.records.types import Credit, Ledger, Outcome, Step, StepCredit, StopReason, Task, Tree
-from agentcli.training.critic.model import load_critic, state_values
+from agentcli.training.critic import load_critic, state_values
 from agentcli.training.loop.job import Job
 from agentcli.training.objectives import make_objective
 

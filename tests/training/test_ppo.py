@@ -9,7 +9,7 @@ from agentcli.credit.ppo import PpoSettings, assign
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings
 from agentcli.records.types import Outcome
-from agentcli.training.critic.pair import VALUE
+from agentcli.training.actor_critic import VALUE
 from agentcli.training.metrics import PpoMetrics
 from agentcli.training.ppo import whitened
 from agentcli.training.steps import Row

@@ -4,7 +4,7 @@ import pytest
 import torch
 from agentcli.records.settings import PolicySettings
 from agentcli.records.training_settings import LoraSettings
-from agentcli.training.critic.model import read_scores
+from agentcli.training.critic import read_scores
 from refusal import refused
 from safetensors.torch import load_file
 from stopping import Stopped, left, stop_after

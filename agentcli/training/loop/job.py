@@ -29,20 +29,18 @@ from agentcli.training.loop.distributed import (
     wait_for_all,
     whole_weights,
 )
-from agentcli.training.loop.optimizers import (
-    check_optimizer,
-    fill_gradients,
-    load_optimizer,
-    make_optimizer,
-    save_optimizer,
-    trained_parameters,
-)
 from agentcli.training.loop.snapshots import (
     Facts,
     Snapshots,
     Trained,
+    check_optimizer,
+    fill_gradients,
+    load_optimizer,
+    make_optimizer,
     model_fact,
+    save_optimizer,
     settings_fact,
+    trained_parameters,
 )
 from agentcli.training.loop.trackers import (
     Sampled,

@@ -2,7 +2,7 @@
 
 import torch
 from agentcli.records.training_settings import LoraSettings
-from agentcli.training.critic.model import load_trainable_critic
+from agentcli.training.critic import load_trainable_critic
 from agentcli.training.loop.checkpoints import check_bits, load_trainable
 from refusal import refused
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.records.training_settings import SftSettings, TinySettings, TrainSettings
-from agentcli.training.imitation.demonstrations import Sample
-from agentcli.training.imitation.training import plan_imitation
+from agentcli.training.demonstrations import Sample
+from agentcli.training.imitation import plan_imitation
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.forward import target_scores
 from agentcli.training.loop.microbatches import Limit

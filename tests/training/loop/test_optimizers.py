@@ -5,7 +5,7 @@ from importlib import metadata
 import pytest
 import torch
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.loop.optimizers import check_optimizer, load_optimizer, make_optimizer, save_optimizer
+from agentcli.training.loop.snapshots import check_optimizer, load_optimizer, make_optimizer, save_optimizer
 from refusal import refused
 from safetensors.torch import load_file, save_file
 

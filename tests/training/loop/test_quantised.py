@@ -10,7 +10,7 @@ import torch
 from agentcli.policies.load import load_model
 from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.records.training_settings import LoraSettings, TinySettings
-from agentcli.training.critic.model import load_trainable_critic, state_values
+from agentcli.training.critic import load_trainable_critic, state_values
 from agentcli.training.loop import checkpoints
 from agentcli.training.loop.checkpoints import load_quantised, load_trainable, save_checkpoint
 from refusal import refused
@@ -34,7 +34,7 @@ def wide(tmp_path_factory):
 @pytest.fixture
 def on_cpu(monkeypatch):
     """What is quantised on a GPU is quantised on the CPU by the same code."""
-    from agentcli.training.critic import model
+    from agentcli.training import critic as model
 
     for module in (checkpoints, model):
         monkeypatch.setattr(module, "check_bits", lambda lora: None)

@@ -12,7 +12,7 @@ import pytest
 from agentcli.records.files import read_records
 from agentcli.records.settings import TrackingSettings
 from agentcli.records.training_settings import SftSettings, TrainSettings
-from agentcli.training.imitation.training import ImitationTraining
+from agentcli.training.imitation import ImitationTraining
 from agentcli.training.loop.job import Job
 from agentcli.training.loop.trackers import Sampled, Tracked, check_trackers, open_trackers
 from agentcli.training.metrics import SftMetrics, TrainMetrics

@@ -11,7 +11,7 @@ from agentcli.policies.chat import prompt_ids
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.training.loop.job import Job
-from agentcli.training.loop.optimizers import load_optimizer, save_optimizer
+from agentcli.training.loop.snapshots import load_optimizer, save_optimizer
 from agentcli.training.metrics import TrainMetrics
 from agentcli.training.policy_gradient.training import PolicyTraining
 from refusal import refused

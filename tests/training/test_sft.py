@@ -13,8 +13,8 @@ from agentcli.prompts.protocol import Message
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, SftSettings, TinySettings
 from agentcli.records.types import PARSED, Validity
-from agentcli.training.imitation.demonstrations import Sample, SampleCounts, read_steps, sample_of
-from agentcli.training.imitation.training import (
+from agentcli.training.demonstrations import Sample, SampleCounts, read_steps, sample_of
+from agentcli.training.imitation import (
     IGNORED,
     ImitationTrainer,
     ImitationTraining,

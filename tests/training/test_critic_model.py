@@ -5,7 +5,7 @@ import torch
 from agentcli.policies.chat import prompt_ids
 from agentcli.policies.load import is_critic, load_tokenizer
 from agentcli.records.training_settings import LoraSettings
-from agentcli.training.critic.model import (
+from agentcli.training.critic import (
     HEAD,
     load_critic,
     load_trainable_critic,

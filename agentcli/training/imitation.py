@@ -40,7 +40,7 @@ from agentcli.policies.tiny_sight import look_of, make_processor, make_seeing_mo
 from agentcli.prompts.protocol import Dialect, Message
 from agentcli.records.files import derive_seed
 from agentcli.records.training_settings import TINY, SftSettings
-from agentcli.training.imitation.demonstrations import (
+from agentcli.training.demonstrations import (
     Sample,
     SampleCounts,
     SampledForm,

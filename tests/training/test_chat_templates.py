@@ -12,7 +12,7 @@ from agentcli.prompts.protocol import Answer, Message, Moment
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.settings import EnvironmentSettings, PromptSettings
 from agentcli.records.types import Ledger, Move, Step, Task, Tree
-from agentcli.training.imitation.demonstrations import SampledForm, sample_of
+from agentcli.training.demonstrations import SampledForm, sample_of
 from chat_templates import tokenizer_with
 from quiz_world import QuizWorld
 from refusal import refused

@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 
 from agentcli.errors import UsageError
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.critic.model import (
+from agentcli.training.critic import (
     load_trainable_critic,
     save_critic,
     state_values,

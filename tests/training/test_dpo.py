@@ -10,11 +10,11 @@ from agentcli.policies.load import load_model
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.records.types import Tree
+from agentcli.training import preference as dpo_batches
 from agentcli.training.loop.forward import StepTokeniser
 from agentcli.training.loop.job import Job
 from agentcli.training.metrics import DpoMetrics
-from agentcli.training.preference import training as dpo_batches
-from agentcli.training.preference.training import PreferenceTraining, batch_of, tokenise_pairs
+from agentcli.training.preference import PreferenceTraining, batch_of, tokenise_pairs
 from agentcli.training.steps import read_pairs
 from pair_trees import FORKED, GROUP, HOPELESS, PATHS, pair_tree
 from refusal import refused
@@ -164,7 +164,7 @@ def test_scoring_observations_would_be_seen(train, elsewhere, monkeypatch):
         return {**batch, "completion_mask": batch["attention_mask"] * (batch["position_ids"] > 0)}
 
     monkeypatch.setattr(dpo_batches, "batch_of", scoring_prompts)
-    monkeypatch.setattr("agentcli.training.preference.training.batch_of", scoring_prompts)
+    monkeypatch.setattr("agentcli.training.preference.batch_of", scoring_prompts)
     _, _, wrong = train("wrong", reference=str(elsewhere), rows_per_update=100)
     assert abs(wrong[0].loss - right[0].loss) > 1e-3
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from agentcli.training.critic.pair import explained_variance, value_losses, value_sums
+from agentcli.training.actor_critic import explained_variance, value_losses, value_sums
 
 GENERATOR = np.random.default_rng(0)
 VALUES, RETURNS, OLD = (GENERATOR.normal(size=40) for _ in range(3))
