@@ -16,7 +16,7 @@ from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
 from agentcli.policies.hf import TransformersPolicy
 from agentcli.records.settings import Settings
-from agentcli.stages.backend import LocalGrower, Seedling, grow
+from agentcli.stages.backend import LocalSampler, TreeJob, grow
 from agentcli.stages.layers import resolve
 from agentcli.stages.panels import panel_for
 from agentcli.stages.sampling import open_policy
@@ -33,13 +33,13 @@ async def measure(settings: Settings) -> None:
     ):
         assert isinstance(policy, TransformersPolicy)
         tasks = panel_for(world, settings.environment).tasks
-        grower = LocalGrower(world, pool, policy, settings)
-        jobs = [Seedling(task, settings.seed) for task in tasks]
+        sampler = LocalSampler(world, pool, policy, settings)
+        jobs = [TreeJob(task, settings.seed) for task in tasks]
         requests = 0
-        async with aclosing(grow(grower, jobs, rollout.concurrency)) as trees:
+        async with aclosing(grow(sampler, jobs, rollout.concurrency)) as trees:
             async for grown in trees:
                 requests += len(grown.tree.steps)
-        seconds = grower.seconds()
+        seconds = sampler.seconds()
         print(
             f"{rollout.method}, {len(tasks)} tasks, {rollout.concurrency} in flight, "
             f"{rollout.leaves} leaves: {policy.rows_per_batch:.1f} of "

@@ -1,8 +1,8 @@
 """The framework of every stage that samples.
 
-It grows the missing trees in order, and stores each result when it arrives. A Grower
+It grows the missing trees in order, and stores each result when it arrives. A Sampler
 makes one tree of one task. A tree depends only on the seed, the task, the settings and
-the model, so a grower may work in this process or on other machines; order, budget,
+the model, so a sampler may work in this process or on other machines; order, budget,
 files and resuming are handled here.
 
 A backend holds the engines and models: of this process, or of the workers of a Ray
@@ -40,7 +40,7 @@ from agentcli.records.shortage import use_threads
 from agentcli.records.types import Task, Tree, TreeSeconds
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.sampling import (
-    GrowerPlan,
+    SamplerPlan,
     Stopwatch,
     open_further_models,
     start_policy,
@@ -58,7 +58,7 @@ JobT = TypeVar("JobT")
 WorkT = TypeVar("WorkT")
 
 
-class Seedling(NamedTuple):
+class TreeJob(NamedTuple):
     """Everything that one tree grows from."""
 
     task: Task
@@ -79,10 +79,10 @@ class TimedTree(NamedTuple):
         return share_of_success(self.tree)
 
 
-class Grower(Protocol):
+class Sampler(Protocol):
     """Grows several trees at a time, here or on other machines."""
 
-    async def grow(self, job: Seedling) -> TimedTree: ...
+    async def grow(self, job: TreeJob) -> TimedTree: ...
 
     def seconds(self) -> dict[str, float]:
         """Time used so far: sampling, policy, environment, orchestration."""
@@ -92,7 +92,7 @@ class Grower(Protocol):
         """Number of engine calls repeated so far, because an engine process died."""
 
 
-class LocalGrower:
+class LocalSampler:
     """Grows trees with the engines, the policy and the further models of this process.
 
     The method is settings.rollout.method unless `explore` is given.
@@ -119,7 +119,7 @@ class LocalGrower:
         self._watch = Stopwatch(pool, *answering, *appraisers)
         self._retries_before = pool.retries
 
-    async def grow(self, job: Seedling) -> TimedTree:
+    async def grow(self, job: TreeJob) -> TimedTree:
         """Grows a tree, at most until its deadline. Raises what the method raises.
 
         With a deadline, the tree depends on the speed of policy and engines: the same
@@ -156,12 +156,12 @@ class LocalGrower:
         return TimedTree(tree, seconds, actor.pictures(tree))
 
     def seconds(self) -> dict[str, float]:
-        """Time used since the grower was created."""
+        """Time used since the sampler was created."""
         return self._watch.seconds()
 
     @property
     def retries(self) -> int:
-        """Number of engine calls repeated since the grower was created."""
+        """Number of engine calls repeated since the sampler was created."""
         return self._pool.retries - self._retries_before
 
 
@@ -190,8 +190,8 @@ async def in_order(
 
 
 async def grow(
-    grower: Grower,
-    jobs: Iterable[Seedling],
+    sampler: Sampler,
+    jobs: Iterable[TreeJob],
     concurrency: int,
     allowance: Allowance | None = None,
 ) -> AsyncGenerator[TimedTree, None]:
@@ -203,13 +203,13 @@ async def grow(
     """
     limit = asyncio.Semaphore(concurrency)
 
-    async def one(job: Seedling) -> TimedTree | None:
+    async def one(job: TreeJob) -> TimedTree | None:
         async with limit:
             if allowance is None:
-                return await grower.grow(job)
+                return await sampler.grow(job)
             if not await allowance.admits(job.task):
                 return None
-            grown = await grower.grow(job)
+            grown = await sampler.grow(job)
             await allowance.charge(grown.tree)
             return grown
 
@@ -274,8 +274,8 @@ class LocalBackend:
         self._closing = AsyncExitStack()
 
     @asynccontextmanager
-    async def grower(self, plan: GrowerPlan) -> AsyncIterator[LocalGrower]:
-        """A grower that works in this process."""
+    async def sampler(self, plan: SamplerPlan) -> AsyncIterator[LocalSampler]:
+        """A sampler that works in this process."""
         settings = plan.settings
         world = plan.world
         # An engine takes what the others leave of its GPU.
@@ -284,7 +284,7 @@ class LocalBackend:
             self.policy(settings, world, plan.model) as policy,
         ):
             models = await self.further_models(settings, world)
-            yield LocalGrower(
+            yield LocalSampler(
                 world, self._pool, policy, settings, None, models, appraisers
             )
 
@@ -333,7 +333,7 @@ class LocalBackend:
 
 
 @asynccontextmanager
-async def _open_appraisers(plan: GrowerPlan) -> "AsyncIterator[list[Appraiser]]":
+async def _open_appraisers(plan: SamplerPlan) -> "AsyncIterator[list[Appraiser]]":
     """The critic and the process reward model of a rollout, for the block only."""
     settings = plan.settings.policy
     if plan.critic is None and plan.prm is None:

@@ -26,7 +26,7 @@ from agentcli.policies.registry import LOADING
 from agentcli.records.settings import Settings
 from agentcli.records.types import TreeSeconds
 from agentcli.reports.standing import Progress
-from agentcli.stages.backend import Grower, LocalBackend, Seedling, TimedTree
+from agentcli.stages.backend import LocalBackend, Sampler, TimedTree, TreeJob
 from agentcli.stages.ray_start import connected
 from agentcli.stages.remote import (
     RemoteAnswer,
@@ -75,7 +75,7 @@ class WorkerSlots:
             for _ in range(held):
                 self._free.release()
 
-    async def grow(self, stage: bytes, job: Seedling) -> RemoteTree:
+    async def grow(self, stage: bytes, job: TreeJob) -> RemoteTree:
         """Grows a tree in the worker. Raises the worker's error, and RayActorError."""
         method = self._actor.grow
         answer = await _answer(method.remote(stage, msgspec.json.encode(job)))
@@ -142,8 +142,8 @@ class Cluster:
         self._commits: dict[str, str] = {}
 
     @asynccontextmanager
-    async def grower(self, plan: SamplingPlan) -> AsyncIterator[Grower]:
-        """A grower for one stage, after checking every worker.
+    async def sampler(self, plan: SamplingPlan) -> AsyncIterator[Sampler]:
+        """A sampler for one stage, after checking every worker.
 
         Raises MissingError and DataError for a worker with another version or model,
         and if the workers cannot be scheduled.
@@ -161,7 +161,7 @@ class Cluster:
                 f"cluster.workers {count}: not all are up after {START_SECONDS:.0f} s; "
                 "ask for fewer with --workers, or free processors of the cluster"
             ) from error
-        yield RemoteGrower(self, plan.settings, stage)
+        yield RemoteSampler(self, plan.settings, stage)
         if self._keeps:
             # A worker that fails here is found by the next stage.
             resting = [worker.rest() for worker in self._up]
@@ -236,7 +236,7 @@ class Cluster:
                 )
 
 
-class RemoteGrower:
+class RemoteSampler:
     """Grows the trees of one stage in the workers of a cluster."""
 
     def __init__(self, cluster: Cluster, settings: Settings, stage: bytes) -> None:
@@ -247,7 +247,7 @@ class RemoteGrower:
         self._latest: dict[str, RemoteTree] = {}
         """The latest tree of every worker; it contains the worker's time so far."""
 
-    async def grow(self, job: Seedling) -> TimedTree:
+    async def grow(self, job: TreeJob) -> TimedTree:
         """Grows a tree: only an errored leaf if the task keeps killing its workers."""
         from ray.exceptions import RayActorError
 
@@ -346,8 +346,8 @@ def _reason(error: Exception) -> str:
 class Backend(Protocol):
     """Engines and models that a loop keeps across its stages."""
 
-    def grower(self, plan: SamplingPlan) -> AbstractAsyncContextManager[Grower]:
-        """A grower for one stage, with the models that its plan names."""
+    def sampler(self, plan: SamplingPlan) -> AbstractAsyncContextManager[Sampler]:
+        """A sampler for one stage, with the models that its plan names."""
 
 
 @asynccontextmanager
@@ -370,16 +370,16 @@ async def open_backend(
 
 
 @asynccontextmanager
-async def open_grower(
+async def open_sampler(
     plan: SamplingPlan, progress: Progress, backend: Backend | None = None
-) -> AsyncIterator[Grower]:
-    """A grower for the block only, from a loop's `backend` if there is one."""
+) -> AsyncIterator[Sampler]:
+    """A sampler for the block only, from a loop's `backend` if there is one."""
     if backend is not None:
-        async with backend.grower(plan) as grower:
-            yield grower
+        async with backend.sampler(plan) as sampler:
+            yield sampler
     else:
         async with (
             open_backend(plan.settings, progress, keeps=False) as opened,
-            opened.grower(plan) as grower,
+            opened.sampler(plan) as sampler,
         ):
-            yield grower
+            yield sampler

@@ -29,8 +29,8 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.records.types import Outcome, StageRecord, Tree
 from agentcli.reports.standing import Standing
-from agentcli.stages.backend import Grower, Seedling, TimedTree, grow, harvest
-from agentcli.stages.cluster import open_grower
+from agentcli.stages.backend import Sampler, TimedTree, TreeJob, grow, harvest
+from agentcli.stages.cluster import open_sampler
 from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.plan import with_changes
 from agentcli.stages.rollout import TreeFile, is_complete, retried
@@ -57,7 +57,7 @@ class DemosWritten(NamedTuple):
 
     successes: list[float]
     """Of each demonstration that did not error."""
-    errored: list[Seedling]
+    errored: list[TreeJob]
     """To be played again."""
     tried: int
     """Number of episodes played up to the last one written."""
@@ -129,7 +129,7 @@ async def perform(plan: DemosPlan, session: Session) -> StageRecord:
     trees = TreeFile(run.trees, run.seconds)
     sampled = Tally()
     dropped = set[tuple[int, str]]()
-    async with open_grower(plan, session.progress) as grower:
+    async with open_sampler(plan, session.progress) as sampler:
         with trees.appending(session) as write:
 
             def store(grown: TimedTree) -> bool:
@@ -139,10 +139,10 @@ async def perform(plan: DemosPlan, session: Session) -> StageRecord:
                 dropped.add(_key(grown.tree))
                 return False
 
-            episodes = _episodes(plan, grower, before)
+            episodes = _episodes(plan, sampler, before)
             done = await harvest(session.progress, standing, episodes, store)
-        seconds = grower.seconds()
-        retries = grower.retries
+        seconds = sampler.seconds()
+        retries = sampler.retries
     for line in sampled.warnings(settings):
         session.progress.note(line)
     tried = before.tried + sampled.counts["trees"] - len(before.errored)
@@ -174,7 +174,7 @@ def _too_few(plan: DemosPlan, done: int, tried: int) -> AgentCliError:
     )
 
 
-def _jobs(plan: DemosPlan) -> Iterator[Seedling]:
+def _jobs(plan: DemosPlan) -> Iterator[TreeJob]:
     """All episodes in order: the panel lap after lap, until the stage gives up."""
     tasks = plan.panel.tasks
     patience = PATIENCE * (plan.settings.demos.count + len(tasks))
@@ -183,11 +183,11 @@ def _jobs(plan: DemosPlan) -> Iterator[Seedling]:
         if place == 0:
             seed = derive_seed(plan.seed, "demos", lap)
             order = iteration_tasks(tasks, len(tasks), 0, seed)
-        yield Seedling(order[place], seed)
+        yield TreeJob(order[place], seed)
 
 
 async def _episodes(
-    plan: DemosPlan, grower: Grower, before: DemosWritten
+    plan: DemosPlan, sampler: Sampler, before: DemosWritten
 ) -> AsyncGenerator[TimedTree, None]:
     """Plays what errored before, then what was not played before."""
     fresh = islice(_jobs(plan), before.tried, None)
@@ -195,7 +195,7 @@ async def _episodes(
     # A lap ends before the next one begins: a task that was always in flight would
     # never release its engines.
     for jobs in chain([before.errored], (lap for _, lap in laps)):
-        lap_trees = grow(grower, jobs, plan.settings.rollout.concurrency)
+        lap_trees = grow(sampler, jobs, plan.settings.rollout.concurrency)
         async with aclosing(lap_trees):
             async for grown in lap_trees:
                 yield grown
@@ -232,7 +232,7 @@ def _written(plan: DemosPlan) -> DemosWritten:
     return DemosWritten(finished, errored, tried)
 
 
-def _key(episode: Seedling | Tree) -> tuple[int, str]:
+def _key(episode: TreeJob | Tree) -> tuple[int, str]:
     """The seed of a lap, and a task of it."""
     return episode.seed, episode.task.id
 

@@ -26,9 +26,9 @@ from agentcli.records.runs import versions
 from agentcli.records.shortage import lacks_memory
 from agentcli.records.types import Tree, TreeSeconds
 from agentcli.requirements import remedy_for
-from agentcli.stages.backend import LocalBackend, LocalGrower, Seedling
+from agentcli.stages.backend import LocalBackend, LocalSampler, TreeJob
 from agentcli.stages.plan import plain
-from agentcli.stages.sampling import GrowerPlan, SamplingPlan
+from agentcli.stages.sampling import SamplerPlan, SamplingPlan
 
 
 class RemoteStage(msgspec.Struct, kw_only=True):
@@ -48,11 +48,11 @@ class RemoteStage(msgspec.Struct, kw_only=True):
     versions: dict[str, str]
     """Versions of agentcli, its source and the packages that a result may depend on."""
 
-    def grower_plan(self) -> GrowerPlan:
+    def sampler_plan(self) -> SamplerPlan:
         """The plan, with its world created in this process."""
         settings = decode(self.settings)
         world = make_world(settings.environment)
-        return GrowerPlan(
+        return SamplerPlan(
             settings=settings,
             world=world,
             model=self.model,
@@ -189,7 +189,7 @@ class RemoteWorker:
         self._name = uuid4().hex
         self._opening = asyncio.Lock()
         self._stage = b""
-        self._grower: LocalGrower | None = None
+        self._sampler: LocalSampler | None = None
         self._closing = AsyncExitStack()
         self._of_stage = AsyncExitStack()
         self._backend: LocalBackend | None = None
@@ -207,8 +207,8 @@ class RemoteWorker:
     async def grow(self, stage: bytes, job: bytes) -> bytes:
         """Grows one tree; opens the stage if it is new."""
         try:
-            grower = await self._open(stage)
-            grown = await grower.grow(msgspec.json.decode(job, type=Seedling))
+            sampler = await self._open(stage)
+            grown = await sampler.grow(msgspec.json.decode(job, type=TreeJob))
         except (AgentCliError, ModuleNotFoundError) as error:
             return _encoded(_fault(error))
         return _encoded(
@@ -217,32 +217,32 @@ class RemoteWorker:
                 seconds=grown.seconds,
                 pictures=dict(grown.pictures),
                 worker=self._name,
-                spent=grower.seconds(),
-                retries=grower.retries,
+                spent=sampler.seconds(),
+                retries=sampler.retries,
             )
         )
 
     async def rest(self) -> None:
         """Ends the stage; the policy frees memory that a training may need."""
         async with self._opening:
-            self._grower = None
+            self._sampler = None
             await self._of_stage.aclose()
 
     async def close(self) -> None:
         """Stops engines and models."""
         await self._closing.aclose()
 
-    async def _open(self, stage: bytes) -> LocalGrower:
-        """The grower of a stage; the grower of the previous stage is closed."""
+    async def _open(self, stage: bytes) -> LocalSampler:
+        """The sampler of a stage; the sampler of the previous stage is closed."""
         async with self._opening:
-            if self._grower is None or self._stage != stage:
-                self._grower = None
+            if self._sampler is None or self._stage != stage:
+                self._sampler = None
                 await self._of_stage.aclose()
-                self._grower = await self._grower_of(stage)
+                self._sampler = await self._sampler_of(stage)
                 self._stage = stage
-            return self._grower
+            return self._sampler
 
-    async def _grower_of(self, stage: bytes) -> LocalGrower:
+    async def _sampler_of(self, stage: bytes) -> LocalSampler:
         wanted = msgspec.json.decode(stage, type=RemoteStage)
         refuse_other_versions(wanted.versions, versions_here())
         try:
@@ -253,14 +253,14 @@ class RemoteWorker:
                 "where the command was typed (a shared disk)"
             ) from error
         refuse_other_files(wanted.hashes)
-        plan = wanted.grower_plan()
+        plan = wanted.sampler_plan()
         if self._backend is None:
             engines = EnginePool(plan.settings.environment)
             pool = await self._closing.enter_async_context(engines)
             backend = LocalBackend(pool)
             self._backend = await self._closing.enter_async_context(aclosing(backend))
             self._closing.push_async_callback(self._of_stage.aclose)
-        opened = self._backend.grower(plan)
+        opened = self._backend.sampler(plan)
         return await self._of_stage.enter_async_context(opened)
 
 

@@ -41,8 +41,8 @@ from agentcli.records.settings import Settings
 from agentcli.records.shards import ShardExtent, WholePanel
 from agentcli.records.types import Episode, Ledger, Outcome, Panel, StageRecord, Tree
 from agentcli.reports.standing import Progress, Standing
-from agentcli.stages.backend import Seedling, TimedTree, grow, harvest
-from agentcli.stages.cluster import Backend, open_grower
+from agentcli.stages.backend import TimedTree, TreeJob, grow, harvest
+from agentcli.stages.cluster import Backend, open_sampler
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for, parse_shard
 from agentcli.stages.plan import (
     check_critic,
@@ -235,13 +235,13 @@ async def walk(
     )
     if owed:
         session.progress.wait("loading model" if plan.model else "starting engines")
-        jobs = [Seedling(task, plan.seed) for task in owed]
-        async with open_grower(plan, session.progress, backend) as grower:
+        jobs = [TreeJob(task, plan.seed) for task in owed]
+        async with open_sampler(plan, session.progress, backend) as sampler:
             with trees.appending(session) as store:
-                grown = grow(grower, jobs, settings.in_flight, allowance)
+                grown = grow(sampler, jobs, settings.in_flight, allowance)
                 await harvest(session.progress, standing, grown, store)
-            seconds = grower.seconds()
-            retries = grower.retries
+            seconds = sampler.seconds()
+            retries = sampler.retries
     else:
         # A full bar shows the final state of the stage.
         session.progress.start(standing)

@@ -122,7 +122,7 @@ SECTIONS = ("environment", "policy", "prompt", "rollout")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GrowerPlan:
+class SamplerPlan:
     """The part of a plan that is needed to grow a tree."""
 
     settings: Settings
@@ -136,7 +136,7 @@ class GrowerPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingPlan(GrowerPlan, StagePlan):
+class SamplingPlan(SamplerPlan, StagePlan):
     """A stage that plays the tasks of a panel."""
 
     panel: Panel

@@ -16,7 +16,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import ClusterSettings, PolicySettings, Settings, VllmSettings
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import Outcome
-from agentcli.stages.backend import Seedling
+from agentcli.stages.backend import TreeJob
 from agentcli.stages.cluster import WorkerSlots, _gpus
 from agentcli.stages.ray_start import _start
 from agentcli.stages.remote import (
@@ -42,7 +42,7 @@ def a_plan(folder: Path) -> RolloutPlan:
     return plan(toy("spark"), folder / "there", model=None)
 
 
-def answers(stage: RemoteStage, *jobs: Seedling) -> list[RemoteAnswer]:
+def answers(stage: RemoteStage, *jobs: TreeJob) -> list[RemoteAnswer]:
     """What a worker says of a stage, and gives for its tasks."""
     sent = msgspec.json.encode(stage)
 
@@ -60,7 +60,7 @@ def answers(stage: RemoteStage, *jobs: Seedling) -> list[RemoteAnswer]:
 def test_a_worker_gives_the_trees_of_this_process(tmp_path: Path) -> None:
     rollout = a_plan(tmp_path)
     roll(rollout.settings, tmp_path / "here")
-    report, *grown = answers(remote_stage(rollout), *(Seedling(task, rollout.seed) for task in rollout.panel.tasks))
+    report, *grown = answers(remote_stage(rollout), *(TreeJob(task, rollout.seed) for task in rollout.panel.tasks))
     assert isinstance(report, RemoteReport)
     trees = []
     for answer in grown:
@@ -235,7 +235,7 @@ def test_a_worker_hands_on_the_pictures(tmp_path: Path) -> None:
     settings = toy(tasks=2, options={"pictures": True})
     rollout = plan(settings, tmp_path / "there", model=None)
     roll(settings, tmp_path / "here")
-    _, *grown = answers(remote_stage(rollout), *(Seedling(task, rollout.seed) for task in rollout.panel.tasks))
+    _, *grown = answers(remote_stage(rollout), *(TreeJob(task, rollout.seed) for task in rollout.panel.tasks))
     pictures: dict[str, bytes] = {}
     for answer in grown:
         assert isinstance(answer, RemoteTree)

@@ -22,7 +22,7 @@ from agentcli.records.settings import RunSettings
 from agentcli.stages import backend
 from agentcli.stages.backend import LocalBackend
 from agentcli.stages.remote import fault_of
-from agentcli.stages.sampling import GrowerPlan
+from agentcli.stages.sampling import SamplerPlan
 from agentcli.stages.update import _environment, training_processes
 from agentcli.training.critic import Appraiser
 from agentcli.training.policy_gradient.training import PolicyTraining
@@ -213,7 +213,7 @@ def test_a_policy_rests_only_where_it_is_needed_again(
     async def work() -> None:
         backend = LocalBackend(EnginePool(settings.environment), keeps)
         for _ in range(2):
-            async with backend.grower(GrowerPlan(settings=settings, world=world, model="model")):
+            async with backend.sampler(SamplerPlan(settings=settings, world=world, model="model")):
                 pass
         await backend.aclose()
 

@@ -9,7 +9,7 @@ from agentcli.exploration.registry import Explore
 from agentcli.policies.protocol import Policy
 from agentcli.records.settings import Settings
 from agentcli.records.types import Task, Tree
-from agentcli.stages.backend import LocalGrower, Seedling, grow
+from agentcli.stages.backend import LocalSampler, TreeJob, grow
 
 
 async def grow_all(
@@ -24,6 +24,6 @@ async def grow_all(
     allowance: Allowance | None = None,
 ) -> list[Tree]:
     """One tree per task, by the method of the settings unless `explore` is given."""
-    grower = LocalGrower(world, pool, policy, settings, explore)
-    jobs = [Seedling(task, seed) for task in tasks]
-    return [grown.tree async for grown in grow(grower, jobs, settings.rollout.concurrency, allowance)]
+    sampler = LocalSampler(world, pool, policy, settings, explore)
+    jobs = [TreeJob(task, seed) for task in tasks]
+    return [grown.tree async for grown in grow(sampler, jobs, settings.rollout.concurrency, allowance)]

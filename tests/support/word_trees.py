@@ -7,7 +7,7 @@ from agentcli.policies.protocol import Policy
 from agentcli.records.settings import EnvironmentSettings, PromptSettings, Settings
 from agentcli.records.trees import paths, validate_tree
 from agentcli.records.types import Task, Tree
-from agentcli.stages.backend import LocalGrower, Seedling
+from agentcli.stages.backend import LocalSampler, TreeJob
 from fitting import fitting
 from word_world import WordEngines, WordWorld
 
@@ -30,8 +30,8 @@ def grow_word(
         prompt=PromptSettings(style=style),
         rollout=fitting(method, **rollout),
     )
-    grower = LocalGrower(WordWorld(), engines or WordEngines(), policy, chosen)  # type: ignore[arg-type]
-    tree = asyncio.run(grower.grow(Seedling(task, seed))).tree
+    sampler = LocalSampler(WordWorld(), engines or WordEngines(), policy, chosen)  # type: ignore[arg-type]
+    tree = asyncio.run(sampler.grow(TreeJob(task, seed))).tree
     validate_tree(tree)
     return tree
 
