@@ -18,9 +18,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -84,8 +85,6 @@ UPDATES_COMPARED = 64
 """How many updates decide whether packing saves enough; the first are a random sample.
 """
 
-Item = TypeVar("Item")
-
 
 class SamplePart(NamedTuple):
     """One microbatch and its update."""
@@ -100,36 +99,38 @@ class ImitationPlan:
     """All microbatches of a training run, in order."""
 
     samples: Sequence[Sample]
-    order: Sequence[int]
-    """The index of the sample at each position of the training."""
-    per_update: int
+    updates: Sequence[Sequence[int]]
+    """The indices of the samples of each update."""
     limit: Limit
     processes: Processes
     choice: PackingChoice
 
+    @property
+    def order(self) -> list[int]:
+        """The index of the sample at each position of the training."""
+        return list(chain(*self.updates))
+
     @cached_property
     def microbatches_per_update(self) -> int:
         """Microbatches of each process, the same number in every update."""
+        ranks = self.processes.size
         if self.limit.tokens is None:
-            return self.per_update // (self.limit.rows * self.processes.size)
-        lengths = list(map(self._lengths, _slices(self.order, self.per_update)))
-        return self.limit.most(lengths, self.processes.size)
+            return len(self.updates[0]) // (self.limit.rows * ranks)
+        return self.limit.most(list(map(self._lengths, self.updates)), ranks)
 
-    def batches(self) -> Iterator[list[Sample]]:
-        """The microbatches of all processes."""
+    def dealt(self) -> Iterator[list[list[Sample]]]:
+        """The microbatches of all processes, update after update."""
         count = self.microbatches_per_update * self.processes.size
-        for update in _slices(self.order, self.per_update):
-            for places in self.limit.dealt(self._lengths(update), count):
-                yield [self.samples[update[place]] for place in places]
+        for update in self.updates:
+            parts = self.limit.dealt(self._lengths(update), count)
+            yield [[self.samples[update[place]] for place in part] for part in parts]
 
     def parts(self) -> list[SamplePart]:
         """This process's microbatches: every `processes.size`-th one of an update."""
         parts = []
-        ranks = self.processes.size
-        count = self.microbatches_per_update * ranks
-        for update in _slices(list(self.batches()), count):
-            tokens = sum(len(sample.response) for batch in update for sample in batch)
-            of_this_rank = update[self.processes.rank :: ranks]
+        for update in self.dealt():
+            tokens = sum(len(sample.response) for sample in chain(*update))
+            of_this_rank = update[self.processes.rank :: self.processes.size]
             parts += [SamplePart(batch, tokens) for batch in of_this_rank]
         return parts
 
@@ -147,10 +148,10 @@ class ImitationPlan:
 
         Raises UsageError for `on` with a model that cannot be packed.
         """
-        first = replace(self, order=self.order[: UPDATES_COMPARED * self.per_update])
-        choice = choose_packing(
-            PACKING, wanted, model, first.batches(), first._by_tokens().batches()
-        )
+        first = replace(self, updates=self.updates[:UPDATES_COMPARED])
+        apart, together = first.dealt(), first._by_tokens().dealt()
+        flat = chain.from_iterable
+        choice = choose_packing(PACKING, wanted, model, flat(apart), flat(together))
         plan = self._by_tokens() if choice.packing else self
         return replace(plan, choice=choice)
 
@@ -160,15 +161,8 @@ class ImitationPlan:
 
     def sorted_by(self, key: Callable[[int], Any]) -> "ImitationPlan":
         """The plan with the samples of each update sorted by a key of their numbers."""
-        order: list[int] = []
-        for update in _slices(self.order, self.per_update):
-            order += sorted(update, key=key)
-        return replace(self, order=order)
-
-
-def _slices(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+        updates = [sorted(update, key=key) for update in self.updates]
+        return replace(self, updates=updates)
 
 
 def plan_imitation(
@@ -182,20 +176,14 @@ def plan_imitation(
 
     An update may use the end of one pass and the beginning of the next.
     """
-    places = updates * settings.samples_per_update
+    size = settings.samples_per_update
     order: list[int] = []
-    while len(order) < places:
+    while len(order) < updates * size:
         passes = len(order) // len(samples)
         order += shuffled(len(samples), "sft samples", seed, passes)
     limit = limit_of(settings)
-    plan = ImitationPlan(
-        samples,
-        order[:places],
-        settings.samples_per_update,
-        limit,
-        processes,
-        PackingChoice(None),
-    )
+    cut = [order[number * size : (number + 1) * size] for number in range(updates)]
+    plan = ImitationPlan(samples, cut, limit, processes, PackingChoice(None))
     return plan if limit.tokens is None else plan.sorted_by(plan.length)
 
 
@@ -302,7 +290,7 @@ class ImitationTraining(TrainingTemplate[SftSettings]):
         place(model, settings, self.processes, arguments.device)
         packing = plan.choice.packing
         if packing is not None:
-            rows, pad = next(plan.batches()), self.tokenizer.pad_token_id
+            rows, pad = next(plan.dealt())[0], self.tokenizer.pad_token_id
             check_packed(PACKING, packing, model, rows, pad, arguments.device)
         return ImitationTrainer(
             model, arguments, self.tokenizer, plan.parts(), packing, self.sight
