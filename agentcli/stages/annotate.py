@@ -364,6 +364,7 @@ class Teacher:
         """
         ledger = Ledger()
         jobs = (self._step(tree, step, key, ledger) for step in tree.steps)
+        # All are awaited before the first error is raised: none is left running.
         steps = await asyncio.gather(*jobs, return_exceptions=True)
         for step in steps:
             if isinstance(step, BaseException):

@@ -213,6 +213,8 @@ async def grow(
             await allowance.charge(grown.tree)
             return grown
 
+    # More than `concurrency`, so that workers stay busy while one tree is slow; not
+    # all, because finished trees wait in memory.
     async with aclosing(in_order(jobs, one, AHEAD * concurrency)) as results:
         async for grown in results:
             # The budget does not cover it, nor any later tree.

@@ -302,7 +302,9 @@ async def open_cluster(
             num_cpus=1,
             num_gpus=gpus,
             max_restarts=FOR_EVER,
+            # A task that Ray repeated by itself would not count towards TRIES.
             max_task_retries=0,
+            # One more than the tasks, so that `prepare` need not wait for a tree.
             max_concurrency=places + 1,
             scheduling_strategy="SPREAD",
         )

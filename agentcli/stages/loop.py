@@ -259,6 +259,7 @@ def has_fallen(successes: Sequence[Rate]) -> bool:
     """Whether the newest success is below half of the best, for certain."""
     best = max(successes, key=lambda success: success.rate)
     newest = successes[-1]
+    # Both must hold: half of a small number is within the noise of a few episodes.
     return newest.rate < best.rate / 2 and newest.high < best.low
 
 
@@ -366,6 +367,7 @@ def _owes_evaluation(plan: LoopPlan, iteration: int, run: RunDirectory) -> bool:
     """Whether an iteration's policy can and must still be evaluated."""
     every = plan.settings.run.evaluate_every
     last = plan.settings.run.iterations - 1
+    # The last policy is always evaluated: it is the one that the loop is run for.
     if every is None or ((iteration + 1) % every and iteration != last):
         return False
     return is_there(run.checkpoint) and evaluation_of(run, plan.label) is None

@@ -86,6 +86,7 @@ def parse_shard(text: str | None) -> Shard | None:
 
 def interleaved(parts: Sequence[Sequence[str]]) -> list[str]:
     """The task ids of a whole panel from its parts, which are in shard order."""
+    # Shard I of N has tasks I, I + N, ...; late shards may have one task fewer.
     rounds = zip_longest(*parts)
     return [task for task in chain.from_iterable(rounds) if task is not None]
 

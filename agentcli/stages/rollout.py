@@ -144,6 +144,7 @@ class TreeFile:
             return kept
         for tree in read_records(self.path, Tree):
             task = tree.task.id
+            # A task that errored may have a second tree further down; the last one counts.
             kept.pop(task, None)
             if is_complete(tree):
                 kept[task] = FinishedTask(tree.ledger, share_of_success(tree))

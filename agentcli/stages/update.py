@@ -163,6 +163,7 @@ def meeting_place(processes: int) -> Iterator[Callable[[int], dict[str, str]]]:
         ranks = {"RANK": rank, "LOCAL_RANK": rank}
         sizes = {"WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
         variables = {**ranks, **sizes, "MASTER_ADDR": host, "MASTER_PORT": store.port}
+        # With it, rank 0 connects to the store as the others do, and starts none itself.
         variables["TORCHELASTIC_USE_AGENT_STORE"] = True
         return {name: str(value) for name, value in variables.items()}
 

@@ -122,6 +122,7 @@ def values_of(
     values_R = torch.zeros(len(prompts))
     chunks = plan.tokens.chunks(range(len(prompts)), plan.limit)
     with scoring(critic), precision(device, bf16):
+        # A critic is never sharded, so ranks need not run the same number of passes.
         for chunk in chunks[processes.rank :: processes.size]:
             ids_BT, _ = pad_rows([(prompts[row], []) for row in chunk], pad)
             last_B = torch.tensor([len(prompts[row]) - 1 for row in chunk])

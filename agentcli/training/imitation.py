@@ -490,6 +490,7 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         accuracies = self._metrics["train"]["mean_token_accuracy"]  # as TRL keeps them
         accuracies.append((all_correct / all_tokens).item())
         loss: Tensor = -logprobs_N.sum()
+        # DDP averages gradients over the processes; the loss is a sum over all of them.
         return loss / update_tokens * self.accelerator.num_processes
 
     def line(self, latest: TrainerUpdate) -> SftMetrics | None:
@@ -498,6 +499,7 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         Its means cover the updates since the previous line.
         """
         sums = self._sums(latest.loss)
+        # They are part of the snapshot: a resumed training goes on with half a line.
         self.recorder.counters = sums
         total = self.recorder.total
         due = latest.update == total or latest.update % max(1, total // LINES) == 0

@@ -272,6 +272,7 @@ def action_losses(
     The paper prints L^CLIP + beta L_KL, although one term should be large and the other
     small. Here the surrogate is maximised and the penalty is minimised.
     """
+    # Sums over the tokens of an action: the ratio is of whole responses, not of tokens.
     difference_B = logprobs_B - old_B
     ratio_B = difference_B.exp()
     clamped_B = ratio_B.clamp(1 - clip, 1 + clip)

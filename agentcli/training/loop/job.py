@@ -236,6 +236,7 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
             if self.carries:
                 self.identity["updates before"] = self.trained.updates_before
             lines = self._run(trainer, updates)
+        # Last, and only when every update is done: a checkpoint means a whole training.
         self.save()
         if self.job.optimizer_out is not None and self.carries:
             optimizer, main = self.trained.optimizer, self.processes.main
@@ -311,6 +312,7 @@ def adamw(
     if settings.sharding == "fsdp":
         check_shared(model)
     decaying_names = set(trainer.get_decay_parameter_names(model))
+    # A schedule multiplies the rate of each group, so critic and policy can share one.
     groups: dict[tuple[float, bool], dict[str, Any]] = {}
     for name, parameter in trained_parameters(model).items():
         full_rate = rate_of(name) if rate_of else settings.learning_rate

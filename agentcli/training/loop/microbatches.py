@@ -68,6 +68,7 @@ class Limit(NamedTuple):
         parts: list[list[int]] = []
         longest = 0
         for place, length in enumerate(lengths):
+            # All rows are padded to the longest, so that one decides what fits.
             longest = max(longest, length)
             if parts and self._holds(len(parts[-1]) + 1, longest):
                 parts[-1].append(place)
@@ -99,6 +100,7 @@ class Limit(NamedTuple):
             return len(part) * max(lengths[place] for place in part)
 
         parts = self.cut(lengths)
+        # An empty microbatch costs a pass that counts nothing; half of a full one does not.
         while len(parts) < min(count, len(lengths)):
             fullest = max((part for part in parts if len(part) > 1), key=padded)
             half = len(fullest) // 2
@@ -186,6 +188,8 @@ class Packing:
         by_length = sorted(self.bundles(rows), key=lambda one: one.length, reverse=True)
         room = by_length[0].length
         sequences: list[Bundle] = []
+        # First fit, longest first: never more than 11/9 of the fewest sequences, and a
+        # constant (Johnson 1973).
         for bundle in by_length:
             for sequence in sequences:
                 if sequence.length + bundle.length <= room:
@@ -256,11 +260,14 @@ def pack_rows(
         path = np.arange(0)
         size = 0
         for row, shared in sequence.pieces:
+            # `path` holds the place of every token of a row. The first `shared` stay those of
+            # the row before, whose descendants now end later.
             end = size + len(tokens[row]) - shared
             ids_BT[number, size:end] = tokens[row][shared:]
             positions_BT[number, size:end] = np.arange(shared, len(tokens[row]))
             path = np.concatenate([path[:shared], np.arange(size, end)])
             ends_BT[number, path] = end
+            # The last token of the prompt predicts the first of the response.
             prompt, _ = rows[row]
             places[row] = number * longest + path[len(prompt) - 1 :]
             size = end

@@ -301,6 +301,7 @@ class RunningFigures:
         self._device = device
         self._maximum = maximum
         self._names: tuple[str, ...] = ()
+        # float32 would lose the digits of a sum over a hundred thousand tokens.
         self._values = torch.zeros(0, dtype=torch.float64, device=device)
 
     def add(self, **values: Tensor) -> None:

@@ -206,6 +206,8 @@ def plan_updates(
         )
     size = settings.rows_per_update
     limit = limit_of(settings)
+    # The Trainer accumulates the same number of microbatches in every update, so a
+    # smaller last update gets empty ones.
     count = math.ceil(min(size, len(rows)) / (limit.rows * processes.size))
     plan = UpdatePlan(rows, tokens, [], 0, processes, count, limit)
     for epoch in range(settings.epochs):
@@ -213,6 +215,7 @@ def plan_updates(
         for start in range(0, len(order), size):
             members = order[start : start + size]
             moves_all = every_row or settings.beta != 0
+            # Weights come from all members: a row that is not run still counts in the mean.
             weights = _weights(rows, members, settings, moves_all)
             if not weights:
                 plan.skipped += 1
@@ -312,6 +315,7 @@ def collate(plan: UpdatePlan, pad: int, part: Part) -> dict[str, Tensor]:
     lengths_B = torch.tensor([len(tokens.responses[row]) for row in members])
     advantages_B = torch.tensor([plan.rows[row].advantage for row in members])
     weights = [update.weights[row] * counted for row in members]
+    # Weights are computed in float64 and used in the type of the loss.
     weights_B = torch.tensor(weights, dtype=torch.float32)
     batch = {
         **tokens.batch(members, pad, plan.packing),
@@ -411,6 +415,7 @@ def prepare_logprobs(
     every_row = range(len(plan.rows))
     penalised = settings.beta != 0
     shared = is_base(reference, model)
+    # Both are the same distribution then, and one pass gives both.
     start_is_reference = penalised and reference is None and not shared
     scorer = RowScorer(plan, pad, device, settings.bf16, head_dtype(settings))
 

@@ -62,6 +62,8 @@ def k3(logprobs_N: Tensor, reference_N: Tensor) -> Tensor:
 
     r - 1 - log r, with r = ref / pi.
     """
+    # k3 of Schulman 2020 ("Approximating KL Divergence"). Near 0, where policy and
+    # reference agree, exp(x) - 1 would lose all digits; expm1 does not.
     difference_N = reference_N - logprobs_N
     return torch.expm1(difference_N) - difference_N
 
@@ -91,6 +93,7 @@ def token_losses(
     low = 1 - settings.clip
     high = 1 + (settings.clip_high or settings.clip)
     clamped_N = ratio_N.clamp(low, high)
+    # The lower bound of Schulman et al. 2017, eq. 7.
     surrogate_N = torch.minimum(ratio_N * advantages_N, clamped_N * advantages_N)
     risen_N = (advantages_N > 0) & (ratio_N > high)
     fallen_N = (advantages_N < 0) & (ratio_N < low)
@@ -161,6 +164,7 @@ def logprob_gap(trainer_N: Tensor, sampler_N: Tensor) -> dict[str, float]:
     sampler_N = sampler_N.double()
     distances_N = (trainer_N - sampler_N).abs()
     tokens = distances_N.numel()
+    # torch.quantile refuses more than 2^24 values.
     rank = min(tokens - 1, int(0.99 * tokens))
     return {
         "mean": distances_N.mean().item(),
