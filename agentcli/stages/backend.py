@@ -1,6 +1,6 @@
 """The framework of every stage that samples.
 
-It grows the missing trees in order, and stores each result when it arrives. A Sampler
+It grows the missing trees in order, and stores each result when it arrives. A TreeSampler
 makes one tree of one task. A tree depends only on the seed, the task, the settings and
 the model, so a sampler may work in this process or on other machines; order, budget,
 files and resuming are handled here.
@@ -79,7 +79,7 @@ class TimedTree(NamedTuple):
         return share_of_success(self.tree)
 
 
-class Sampler(Protocol):
+class TreeSampler(Protocol):
     """Grows several trees at a time, here or on other machines."""
 
     async def grow(self, job: TreeJob) -> TimedTree: ...
@@ -190,7 +190,7 @@ async def in_order(
 
 
 async def grow(
-    sampler: Sampler,
+    sampler: TreeSampler,
     jobs: Iterable[TreeJob],
     concurrency: int,
     allowance: Allowance | None = None,

@@ -4,17 +4,27 @@ The command itself handles order, budget, files and resuming: a worker gets a ta
 returns a tree. If a worker dies, Ray restarts it, and its tasks are assigned again. A
 task that has lost its worker twice is played alone next, so that it cannot take other
 tasks down with it. If it loses that worker too, its tree is an errored leaf.
+
+Ray is started, or a cluster joined, with token authentication: without it, anyone who
+can reach Ray can run code. A Ray on this machine gets a secret token that is valid
+until the command ends.
 """
 
 import asyncio
+import logging
+import os
+import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+import warnings
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     aclosing,
     asynccontextmanager,
+    contextmanager,
     suppress,
 )
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -23,11 +33,11 @@ from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
 from agentcli.exploration.nodes import errored_tree
 from agentcli.policies.registry import LOADING
-from agentcli.records.settings import Settings
+from agentcli.records.scratch import ScratchFolder
+from agentcli.records.settings import ClusterSettings, Settings
 from agentcli.records.types import TreeSeconds
 from agentcli.reports.standing import Progress
-from agentcli.stages.backend import LocalBackend, Sampler, TimedTree, TreeJob
-from agentcli.stages.ray_start import connected
+from agentcli.stages.backend import LocalBackend, TimedTree, TreeJob, TreeSampler
 from agentcli.stages.remote import (
     RemoteAnswer,
     RemoteFault,
@@ -36,7 +46,7 @@ from agentcli.stages.remote import (
     RemoteWorker,
     remote_stage,
 )
-from agentcli.stages.sampling import SamplingPlan
+from agentcli.stages.sampling import MODE, TOKEN_FILE, SamplingPlan, check_cluster
 
 TRIES = 3
 """Number of workers that a task may lose; then its tree is an errored leaf."""
@@ -45,6 +55,8 @@ START_SECONDS = 600.0
 CLOSE_SECONDS = 10.0
 """How long the workers may take to stop their engines and models."""
 FOR_EVER = -1
+STORE_BYTES = 256_000_000
+"""Memory for trees in transit; Ray would reserve a third of the machine's."""
 
 
 class WorkerSlots:
@@ -142,7 +154,7 @@ class Cluster:
         self._commits: dict[str, str] = {}
 
     @asynccontextmanager
-    async def sampler(self, plan: SamplingPlan) -> AsyncIterator[Sampler]:
+    async def sampler(self, plan: SamplingPlan) -> AsyncIterator[TreeSampler]:
         """A sampler for one stage, after checking every worker.
 
         Raises MissingError and DataError for a worker with another version or model,
@@ -281,6 +293,85 @@ class RemoteSampler:
         return sum(grown.retries for grown in self._latest.values())
 
 
+@contextmanager
+def connected(cluster: ClusterSettings) -> Iterator[Any]:
+    """The module `ray`, connected for the block only."""
+    check_cluster(cluster)
+    # Names of its sockets are limited to 107 bytes, so the folder needs a short path.
+    with ScratchFolder(Path("/tmp")) as folder:
+        variables = {MODE: "token"}
+        if cluster.on == "ray":
+            token = Path(folder) / "token"
+            token.touch(mode=0o600)
+            token.write_text(secrets.token_hex(32))
+            variables[TOKEN_FILE] = str(token)
+        # Ray reads them when it is imported.
+        with _environment(variables):
+            import ray
+
+            try:
+                if cluster.on == "ray":
+                    _start(ray, cluster.workers, folder)
+                else:
+                    _join(ray, cluster.on)
+                yield ray
+            finally:
+                ray.shutdown()
+
+
+def _start(ray: Any, workers: int, folder: str) -> None:
+    """Starts Ray on this machine. Raises MissingError if it does not start."""
+    try:
+        ray.init(
+            address="local",
+            num_cpus=workers,
+            object_store_memory=STORE_BYTES,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+        )
+    # On a machine that is too busy, Ray raises a bare Exception.
+    except Exception as error:
+        raise MissingError(
+            f"cluster.on ray: Ray does not start here ({' '.join(str(error).split())}); "
+            "try again when less is running, or use --on local"
+        ) from error
+
+
+def _join(ray: Any, address: str) -> None:
+    """Joins a running cluster. Raises MissingError if it does not answer."""
+    # Everything that Ray logs meanwhile is in the error too.
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            ray.init(address=address, log_to_driver=False)
+    except (ConnectionError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise MissingError(
+            f"cluster.on {address}: no cluster could be joined ({reason}); look at the "
+            "address and at the token, or start its head with: ray start --head"
+        ) from error
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Sets environment variables for the block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 @asynccontextmanager
 async def open_cluster(
     settings: Settings, progress: Progress, keeps: bool = True
@@ -348,7 +439,7 @@ def _reason(error: Exception) -> str:
 class Backend(Protocol):
     """Engines and models that a loop keeps across its stages."""
 
-    def sampler(self, plan: SamplingPlan) -> AbstractAsyncContextManager[Sampler]:
+    def sampler(self, plan: SamplingPlan) -> AbstractAsyncContextManager[TreeSampler]:
         """A sampler for one stage, with the models that its plan names."""
 
 
@@ -374,7 +465,7 @@ async def open_backend(
 @asynccontextmanager
 async def open_sampler(
     plan: SamplingPlan, progress: Progress, backend: Backend | None = None
-) -> AsyncIterator[Sampler]:
+) -> AsyncIterator[TreeSampler]:
     """A sampler for the block only, from a loop's `backend` if there is one."""
     if backend is not None:
         async with backend.sampler(plan) as sampler:

@@ -29,7 +29,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.records.types import Outcome, StageRecord, Tree
 from agentcli.reports.standing import Standing
-from agentcli.stages.backend import Sampler, TimedTree, TreeJob, grow, harvest
+from agentcli.stages.backend import TimedTree, TreeJob, TreeSampler, grow, harvest
 from agentcli.stages.cluster import open_sampler
 from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.plan import with_changes
@@ -187,7 +187,7 @@ def _jobs(plan: DemosPlan) -> Iterator[TreeJob]:
 
 
 async def _episodes(
-    plan: DemosPlan, sampler: Sampler, before: DemosWritten
+    plan: DemosPlan, sampler: TreeSampler, before: DemosWritten
 ) -> AsyncGenerator[TimedTree, None]:
     """Plays what errored before, then what was not played before."""
     fresh = islice(_jobs(plan), before.tried, None)

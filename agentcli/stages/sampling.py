@@ -7,6 +7,7 @@ A plan checks the further models of an exploration method, for instance a judge;
 are opened together with the policy.
 """
 
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,7 +20,7 @@ import msgspec
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import Examining, Toolbox, World, world_as
 from agentcli.environments.registry import make_world
-from agentcli.errors import AgentCliError, UsageError
+from agentcli.errors import AgentCliError, MissingError, UsageError
 from agentcli.exploration.judge import JudgeSettings, judges
 from agentcli.exploration.registry import REGISTRY as METHODS
 from agentcli.exploration.registry import check
@@ -35,7 +36,7 @@ from agentcli.policies.registry import (
 from agentcli.policies.registry import REGISTRY as POLICIES
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.processes import process_count
-from agentcli.records.settings import Settings
+from agentcli.records.settings import ClusterSettings, Settings
 from agentcli.records.shortage import use_threads
 from agentcli.records.types import Panel
 from agentcli.registry import nearest
@@ -44,7 +45,6 @@ from agentcli.stages.plan import (
     check_model,
     model_sources,
 )
-from agentcli.stages.ray_start import check_cluster
 
 
 def check_further_models(settings: Settings) -> None:
@@ -119,6 +119,10 @@ def start_policy(
 
 
 SECTIONS = ("environment", "policy", "prompt", "rollout")
+MODE = "RAY_AUTH_MODE"
+TOKEN = "RAY_AUTH_TOKEN"
+TOKEN_FILE = "RAY_AUTH_TOKEN_PATH"
+HOME_TOKEN = Path("~/.ray/auth_token")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +179,42 @@ def _refuse_torchrun() -> None:
             f"torchrun started {count} processes, and trees grow in one; start this "
             "without torchrun; `run` trains in several with run.processes=N"
         )
+
+
+def check_cluster(cluster: ClusterSettings) -> None:
+    """Refuses a cluster setting with which no tree could grow, before anything starts.
+
+    Raises UsageError if it is misspelt or points to a cluster without token
+    authentication, MissingError without Ray or without a token for a running cluster.
+    """
+    if cluster.is_local:
+        return
+    from importlib.util import find_spec
+
+    host, _, port = cluster.on.removeprefix("ray://").rpartition(":")
+    is_address = cluster.on.startswith("ray://") and host and port.isdecimal()
+    if cluster.on != "ray" and not is_address:
+        raise UsageError(
+            f"cluster.on: {cluster.on!r} is no place; use local, ray or ray://HOST:PORT"
+        )
+    if os.environ.get(MODE, "token") != "token":
+        raise UsageError(
+            f"{MODE}={os.environ[MODE]}: without a token whoever reaches the cluster "
+            f"can run code there; type: unset {MODE}"
+        )
+    if is_address and not _has_token():
+        raise MissingError(
+            f"cluster.on {cluster.on}: no token; name the file of the cluster's with "
+            f"{TOKEN_FILE}=FILE"
+        )
+    if find_spec("ray") is None:
+        raise MissingError("ray is not installed; type: pip install 'agentcli[ray]'")
+
+
+def _has_token() -> bool:
+    if os.environ.get(TOKEN):
+        return True
+    return Path(os.environ.get(TOKEN_FILE, HOME_TOKEN)).expanduser().is_file()
 
 
 def check_capability(settings: Settings, world: World) -> None:

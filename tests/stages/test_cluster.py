@@ -17,8 +17,7 @@ from agentcli.records.settings import ClusterSettings, PolicySettings, Settings,
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import Outcome
 from agentcli.stages.backend import TreeJob
-from agentcli.stages.cluster import WorkerSlots, _gpus
-from agentcli.stages.ray_start import _start
+from agentcli.stages.cluster import WorkerSlots, _gpus, _start
 from agentcli.stages.remote import (
     RemoteAnswer,
     RemoteFault,
