@@ -162,16 +162,16 @@ class RowCounts(msgspec.Struct, kw_only=True):
     trajectories: int = 0
     """Leaves that are not errored."""
     rows: int = 0
-    unassigned: int = 0
+    rows_unassigned: int = 0
     """Left out: advantage None."""
-    inherited: int = 0
+    rows_inherited: int = 0
     """Rows of only children, which inherit the advantage of the step before."""
-    not_critical: int = 0
+    rows_not_critical: int = 0
     """Left out: step without a sibling."""
-    without_tokens: int = 0
-    """Left out: no model was asked (an error before sampling)."""
-    without_spread: int = 0
+    rows_without_spread: int = 0
     """Left out: every advantage of the tree is 0."""
+    rows_without_tokens: int = 0
+    """Left out: no model was asked (an error before sampling)."""
 
 
 def read_rows(
@@ -205,7 +205,9 @@ def read_rows(
         entries = _trained_entries(given, update, counts)
         if update == "critical":
             critical = _critical_steps(trajectories)
-            counts.not_critical += sum(entry.step not in critical for entry in entries)
+            counts.rows_not_critical += sum(
+                entry.step not in critical for entry in entries
+            )
             entries = [entry for entry in entries if entry.step in critical]
         shares = _shares(trajectories, entries)
         counts.trees += 1
@@ -297,14 +299,14 @@ def _trained_entries(
             entry = msgspec.structs.replace(entry, advantage=inherited)
             _check_numbers(entry, each.entry_place)
         if entry.advantage is None:
-            counts.unassigned += 1
+            counts.rows_unassigned += 1
         elif not each.step.token_ids:
-            counts.without_tokens += 1
+            counts.rows_without_tokens += 1
         else:
-            counts.inherited += inherits
+            counts.rows_inherited += inherits
             entries.append(entry)
     if update == "spread" and not any(entry.advantage for entry in entries):
-        counts.without_spread += len(entries)
+        counts.rows_without_spread += len(entries)
         return []
     return entries
 

@@ -102,7 +102,7 @@ def test_inside_one_tree_of_carl_every_trained_token_weighs_the_same(tmp_path: P
     trees, credit = carl_tree(tmp_path)
     rows, counts = read_rows(trees, credit)
     assert [len(row.token_ids) for row in rows] == [1, 4, 7, 10, 13]
-    assert (counts.rows, counts.unassigned) == (5, 1)
+    assert (counts.rows, counts.rows_unassigned) == (5, 1)
     assert weights(rows, method_of(credit)) == pytest.approx([1 / 35] * 5, rel=1e-12)
     uneven = weights(rows, "rewardflow")
     assert uneven[0] == pytest.approx(3 / 8)

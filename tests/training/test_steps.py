@@ -34,7 +34,7 @@ def test_a_shared_step_counts_for_each_of_its_trajectories(tree, tmp_path):
 def test_steps_that_are_not_trained_shorten_their_trajectories(tree, tmp_path):
     rows, counts = read(tmp_path, [tree], [credit_of(tree, [1.0, None, 0.0, 1.0, 1.0])])
     assert [row.share for row in rows] == pytest.approx([1 / 2 + 1 / 3, 1 / 3, 1 / 2, 1 / 3])
-    assert (counts.rows, counts.unassigned, counts.trajectories) == (4, 1, 2)
+    assert (counts.rows, counts.rows_unassigned, counts.trajectories) == (4, 1, 2)
 
 
 def test_trees_without_spread_are_left_out_of_every_mean(tree, tmp_path):
@@ -44,7 +44,7 @@ def test_trees_without_spread_are_left_out_of_every_mean(tree, tmp_path):
     credits = [credit_of(tree, [0.0] * 5), credit_of(other, [0.0, 1.0, None, 0.0, 0.0])]
     rows, counts = read(tmp_path, [tree, other], credits, update="spread")
     assert [(row.tree, row.advantage) for row in rows] == [(2, 0.0), (2, 1.0), (2, 0.0), (2, 0.0)]
-    assert (counts.rows, counts.without_spread, counts.unassigned) == (4, 5, 1)
+    assert (counts.rows, counts.rows_without_spread, counts.rows_unassigned) == (4, 5, 1)
     assert len(read(tmp_path, [tree, other], credits)[0]) == 9
 
 
@@ -78,10 +78,10 @@ def test_critical_rows_have_a_sibling_whatever_gave_the_credit(tree, tmp_path):
     rows, counts = read(tmp_path, [tree], [credit_of(tree, [1.0] * 5)], "critical")
     assert [row.place.rpartition(": ")[2] for row in rows] == ["steps[1]", "steps[2]"]
     assert [row.share for row in rows] == [1.0, 1.0]
-    assert (counts.rows, counts.not_critical, counts.unassigned) == (2, 3, 0)
+    assert (counts.rows, counts.rows_not_critical, counts.rows_unassigned) == (2, 3, 0)
     tree.steps[4].outcome, tree.steps[4].error = Outcome.ERRORED, "engine died"
     rows, counts = read(tmp_path, [tree], [credit_of(tree, [1.0] * 5)], "critical")
-    assert (rows, counts.not_critical) == ([], 5)
+    assert (rows, counts.rows_not_critical) == ([], 5)
 
 
 def test_critical_rows_of_carl_are_those_it_assigns_and_all_rows_those_of_its_own_switch(rollout, tmp_path):
@@ -91,15 +91,15 @@ def test_critical_rows_of_carl_are_those_it_assigns_and_all_rows_those_of_its_ow
         kind: [carl.assign(tree, carl.CarlSettings(update=kind)) for tree in trees] for kind in ("critical", "all")
     }
     plain, counts = read(tmp_path, trees, given["critical"])
-    assert counts.unassigned > 0
+    assert counts.rows_unassigned > 0
     assert read(tmp_path, trees, given["critical"], "critical")[0] == plain
     assert read(tmp_path, trees, given["all"], "critical")[0] == plain
     everything, counts = read(tmp_path, trees, given["critical"], "all")
     # An inherited row keeps its parts, and one that carl assigns has its own.
     of_all = [replace(row, parts={}) for row in read(tmp_path, trees, given["all"])[0]]
     assert [replace(row, parts={}) for row in everything] == of_all
-    assert len(everything) == len(plain) + counts.inherited
-    assert counts.unassigned == 0
+    assert len(everything) == len(plain) + counts.rows_inherited
+    assert counts.rows_unassigned == 0
 
 
 def test_rows_hold_what_was_sampled(rollout):
@@ -115,7 +115,7 @@ def test_rows_hold_what_was_sampled(rollout):
 def test_a_step_without_tokens_is_left_out_and_counted(tree, tmp_path):
     tree.steps[4].token_ids, tree.steps[4].logprobs, tree.steps[4].outcome = [], [], Outcome.ERRORED
     rows, counts = read(tmp_path, [tree], [credit_of(tree, [1.0] * 5)])
-    assert (len(rows), counts.without_tokens) == (4, 1)
+    assert (len(rows), counts.rows_without_tokens) == (4, 1)
 
 
 def refusal(tmp_path, trees, credits):

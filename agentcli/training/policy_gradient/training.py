@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any, ClassVar
 
+import msgspec
 import torch
 from torch import Tensor
 from transformers import TrainingArguments
@@ -173,8 +174,8 @@ def credited_rows(
     if not rows:
         raise DataError(
             f"{credit}: no step has both an advantage and sampled tokens "
-            f"({counts.unassigned} unassigned, {counts.not_critical} without a "
-            f"sibling, {counts.without_spread} in trees without spread)"
+            f"({counts.rows_unassigned} unassigned, {counts.rows_not_critical} without a "
+            f"sibling, {counts.rows_without_spread} in trees without spread)"
         )
     return rows, counts
 
@@ -187,14 +188,7 @@ def plan_statistics(
     """The statistics for the manifest, without those of the optimiser."""
     run_rows = {row for update in plan.updates for row in update.weights}
     return {
-        "trees": counts.trees,
-        "trajectories": counts.trajectories,
-        "rows": counts.rows,
-        "rows_unassigned": counts.unassigned,
-        "rows_inherited": counts.inherited,
-        "rows_not_critical": counts.not_critical,
-        "rows_without_spread": counts.without_spread,
-        "rows_without_tokens": counts.without_tokens,
+        **msgspec.structs.asdict(counts),
         "rows_skipped": counts.rows - len(run_rows),
         "updates": len(plan.updates),
         "updates_skipped": plan.skipped,
