@@ -89,8 +89,6 @@ AVERAGED = (
 class OfflinePpoTraining(PairTraining):
     """Trains actor and critic on the credited rows of a rollout."""
 
-    metrics = OfflinePpoMetrics
-
     def rows(self, trees: Path, credit: Path) -> int:
         """Reads rows, actor and critic, and plans the updates."""
         job, settings = self.job, self.settings

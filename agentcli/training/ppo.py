@@ -57,8 +57,6 @@ SMALLEST_SPREAD = 1e-4
 class PpoTraining(PairTraining, PolicyTraining):
     """Trains policy and critic on the credited rows of a rollout."""
 
-    metrics = PpoMetrics
-
     def rows(self, trees: Path, credit: Path) -> int:
         """Reads rows, policy and critic. Raises DataError for credit without returns."""
         job, settings = self.job, self.settings

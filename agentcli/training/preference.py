@@ -71,7 +71,6 @@ class PreferenceTraining(ObjectiveTraining):
     and counted.
     """
 
-    metrics = DpoMetrics
     plan: "PairPlan"
     counts: dict[str, int]
 

@@ -46,7 +46,6 @@ from agentcli.training.steps import Row, credited_trees, refuse_pictures
 class ProcessRewardTraining(RowTraining):
     """Trains a process reward model on the credited steps of a rollout."""
 
-    metrics = ProcessRewardMetrics
     carries = False
 
     def rows(self, trees: Path, credit: Path) -> int:

@@ -57,7 +57,12 @@ from agentcli.training.loop.trainer import (
     trainer_seed,
 )
 from agentcli.training.metrics import MetricsLine
-from agentcli.training.objectives import check_sharding, not_read, options_of
+from agentcli.training.objectives import (
+    check_sharding,
+    make_objective,
+    not_read,
+    options_of,
+)
 
 AnySettings = TypeVar("AnySettings", bound=Section)
 
@@ -148,7 +153,7 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
     adapter or head, and the updates draw those of dropout.
     """
 
-    metrics: ClassVar[type[MetricsLine]]
+    metrics: type[MetricsLine]
     """The class of its metrics.jsonl lines."""
     carries: ClassVar[bool] = True
     """Whether it may continue the moments of an earlier training."""
@@ -288,6 +293,7 @@ class ObjectiveTraining(TrainingTemplate[TrainSettings]):
         self.options: Any = options_of(job.settings)
         """The typed train.options."""
         self.unread = not_read(job.settings)
+        self.metrics = make_objective(job.settings.objective).metrics
         check_optimizer(job.settings)
 
     def optimised(self, trainer: PlannedTrainer) -> Trained:

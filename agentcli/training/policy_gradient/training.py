@@ -98,7 +98,6 @@ class PolicyTraining(RowTraining):
     that training starts from; with LoRA, the base model without its adapter.
     """
 
-    metrics: ClassVar[type[MetricsLine]] = TrainMetrics
     counts: RowCounts
     gap: dict[str, float]
     """Between the log-probabilities of trainer and sampler, before training."""
