@@ -132,6 +132,7 @@ def _export(
     from agentcli.credit.export import graph_of, stem_of, write_graph
 
     sizes = []
+    # The credit on disk, not that in memory: a graph shows what training will read.
     pairs = zip(read_numbered(trees, Tree), read_records(credit, Credit), strict=True)
     for (line, tree), given in pairs:
         graph = graph_of(tree, settings)

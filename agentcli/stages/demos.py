@@ -145,6 +145,7 @@ async def perform(plan: DemosPlan, session: Session) -> StageRecord:
         retries = sampler.retries
     for line in sampled.warnings(settings):
         session.progress.note(line)
+    # An episode that is played again was counted when it was tried first.
     tried = before.tried + sampled.counts["trees"] - len(before.errored)
     if done < total:
         raise _too_few(plan, done, tried)

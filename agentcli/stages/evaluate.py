@@ -160,6 +160,7 @@ def _for_panel(
         iteration=None,
         budget=wanted.budget,
     )
+    # Labels name files: other commands on the same split must not share one.
     label = wanted.label or f"{prefix}{wanted.split}"
     return with_changes(
         msgspec.structs.replace(settings, rollout=rollout),

@@ -248,6 +248,7 @@ async def walk(
         session.progress.start(standing)
         session.progress.stop()
     panel = walked_part(plan.panel, allowance, session.progress)
+    # What an earlier attempt left may be out of order, and hold trees that errored.
     if session.resumed:
         session.start()
         trees.put_in_order([task.id for task in panel.tasks])

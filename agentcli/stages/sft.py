@@ -65,6 +65,7 @@ def plan(
     check_sharding("sft", settings.sft, process_count())
     trees, model = sources(settings, runs, directory)
     check_model(model)
+    # The default depends on the model; the manifest shall say which rate was used.
     rate = settings.sft.learning_rate_of(model)
     settings = with_changes(settings, sft={"learning_rate": rate})
     world = make_world(settings.environment)

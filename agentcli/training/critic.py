@@ -449,6 +449,7 @@ class Appraiser:
                 f"task {tree.task.id}: steps[{step.id}]",
                 self._reader.place,
             )
+        # Siblings share their prompt: a critic reads it once.
         texts = list(dict.fromkeys(map(self._texts, asked)))
         waiting = [self._batcher.submit(self._ids(*each)) for each in texts]
         numbers = dict(zip(texts, await asyncio.gather(*waiting), strict=True))
@@ -469,6 +470,7 @@ class Appraiser:
         """The numbers for token ids of equal width; runs in the worker thread."""
         started = time.perf_counter()
         reader = self._reader
+        # Another number of rows may take another kernel, and round otherwise.
         rows = batch + batch[:1] * (-len(batch) % ROWS)
         width = _width(batch[0])
         ids_BT = torch.tensor([row + [reader.pad] * (width - len(row)) for row in rows])

@@ -389,6 +389,7 @@ class OfflinePpoTrainer(RowTrainer):
             batches, items = super().get_batch_samples(*args, **kwargs)
             if not batches:
                 return batches, items
+            # The Trainer counts only updates that it made; here those of the plan are counted.
             place = self.recorder.done if self._fetched is None else self._fetched
             self._fetched = place + 1
             epoch = self._plan.updates[place].epoch

@@ -101,6 +101,7 @@ def whitened(rows: list[Row]) -> list[Row]:
     advantages = [row.advantage for row in rows]
     mean = fmean(advantages)
     spread = pstdev(advantages)
+    # Rows whose advantages are equal would otherwise be scaled up from rounding noise.
     if spread < SMALLEST_SPREAD:
         spread = 1.0
     return [replace(row, advantage=(row.advantage - mean) / spread) for row in rows]

@@ -360,6 +360,7 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
                     **batch, labels=labels_2T, use_cache=False, fused_lm_head=True
                 )
                 logps[index] = reference.logps_2
+        # Every rank has scored its own pairs and left 0 for the others.
         plan.reference = sum_over_ranks(logps, processes).cpu()
         self.ref_model = None
         return dataset

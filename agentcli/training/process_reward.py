@@ -136,6 +136,7 @@ def read_scored_rows(
         texts.append(step_ids(tokenizer, step.prompt, step.response))
     if not rows:
         raise DataError(f"{credit}: no step has an advantage, so none has a target")
+    # Prompt and response are one text here, so no row has response tokens.
     empty: list[list[int]] = [[] for _ in rows]
     return rows, Tokens(texts, empty, [0] * (len(rows) + 1), torch.zeros(0))
 

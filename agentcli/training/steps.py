@@ -313,6 +313,7 @@ def _trained_entries(
 
 def _critical_steps(trajectories: list[list[Step]]) -> set[int]:
     """The steps on these trajectories that have a sibling (CARL eq. 13)."""
+    # Only trajectories that count: a sibling that errored compares with nothing.
     parents = {step.id: step.parent for steps in trajectories for step in steps}
     children = Counter(parents.values())
     return {step for step, parent in parents.items() if children[parent] > 1}

@@ -104,6 +104,7 @@ def gather_from_ranks(
     """
     if processes.size == 1:
         return values.cpu()[None]
+    # NCCL moves only what is on a GPU; random states are on the CPU.
     local = values.to(device)
     parts = [torch.empty_like(local) for _ in range(processes.size)]
     torch.distributed.all_gather(parts, local)

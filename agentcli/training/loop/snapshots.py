@@ -91,6 +91,7 @@ def fill_gradients(optimizer: torch.optim.Optimizer) -> None:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
 
+    # A gradient of 0 is not the same as none: AdamW decays such a weight.
     optimizer.register_step_pre_hook(fill)
 
 

@@ -125,6 +125,7 @@ class Tokens:
         """The rows sorted by length, or by their tokens if they are to be packed."""
         if packing is None:
             return sorted(rows, key=self.length)
+        # Rows that begin alike become neighbours, which alone can share a prefix.
         return sorted(rows, key=lambda row: sort_key(self.row(row)))
 
     def length(self, row: int) -> int:
@@ -214,6 +215,7 @@ def plan_updates(
         order = _order(rows, settings, seed, epoch)
         for start in range(0, len(order), size):
             members = order[start : start + size]
+            # A penalty on the KL pulls on every token, whatever its advantage.
             moves_all = every_row or settings.beta != 0
             # Weights come from all members: a row that is not run still counts in the mean.
             weights = _weights(rows, members, settings, moves_all)
@@ -470,6 +472,7 @@ class RowScorer:
         """Log-probabilities of these rows at each temperature, flat; 0 for others."""
         tokens = self.plan.tokens
         processes = self.plan.processes
+        # Each rank fills in its own rows and leaves 0 elsewhere, so a sum joins them.
         flats = [torch.zeros(tokens.old.shape) for _ in temperatures]
         packing = self.plan.packing
         chunks = tokens.chunks(rows, self.plan.limit, packing)
