@@ -33,8 +33,7 @@ from agentcli.records.files import read_records
 from agentcli.records.regular import is_there, refuse_irregular
 from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.reports.standing import Progress
-from agentcli.stages.overlap import of_panels
-from agentcli.stages.panels import panel_hash
+from agentcli.stages.panels import panel_hash, panel_overlaps
 
 
 def compare(
@@ -126,7 +125,7 @@ def _add_evaluations(
         rows = read_alike(dict(zip(names, paths, strict=True)))
         comparison.evaluations[label] = side_by_side(rows)
         panels[label] = {row.task for row in rows[names[0]]}
-    notes.extend(of_panels(panels))
+    notes.extend(panel_overlaps(panels))
     benchmarks = _benchmarks(panels, notes)
     if len(benchmarks) > 1:
         comparison.benchmarks = benchmarks

@@ -26,9 +26,13 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.shards import ShardExtent
 from agentcli.records.types import Episode, Ledger, Outcome, Panel, StageRecord, Tree
-from agentcli.stages import overlap
 from agentcli.stages.cluster import Backend
-from agentcli.stages.panels import panel_for
+from agentcli.stages.panels import (
+    panel_for,
+    panel_overlaps,
+    panels_of,
+    training_overlaps,
+)
 from agentcli.stages.plan import with_changes, with_model
 from agentcli.stages.rollout import (
     FinishedTask,
@@ -290,8 +294,8 @@ def _has_all(
 def overlaps(plan: EvaluationPlan) -> Iterator[str]:
     """Facts about the panel that a reader needs to interpret its success rate."""
     split = plan.settings.environment.split or ""
-    yield from overlap.of_training(plan.panel, split, plan.world.card, plan.model)
-    yield from overlap.of_panels(overlap.panels_of(plan.run.path))
+    yield from training_overlaps(plan.panel, split, plan.world.card, plan.model)
+    yield from panel_overlaps(panels_of(plan.run.path))
 
 
 def conclude(

@@ -7,8 +7,7 @@ from agentcli.environments.protocol import Card
 from agentcli.records.files import RecordWriter, write_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Task
-from agentcli.stages.overlap import of_panels, of_training, panels_of
-from agentcli.stages.panels import make_panel
+from agentcli.stages.panels import make_panel, panel_overlaps, panels_of, training_overlaps
 from evaluated import episodes
 from sample_records import stage_record
 
@@ -42,13 +41,13 @@ def evaluated(run: Path, label: str, tasks: str) -> None:
 
 
 def test_a_panel_in_another_is_named_with_it() -> None:
-    (line,) = of_panels({"L1": {"a", "b", "c"}, "L2": {"a", "b"}})
+    (line,) = panel_overlaps({"L1": {"a", "b", "c"}, "L2": {"a", "b"}})
     assert line.startswith("L2 ")
     assert {"L1:", "2"} <= set(line.split())
 
 
 def test_panels_that_are_equal_or_share_a_part_are_not() -> None:
-    assert list(of_panels({"greedy": {"a", "b"}, "sampled": {"a", "b"}, "L1": {"b", "c"}})) == []
+    assert list(panel_overlaps({"greedy": {"a", "b"}, "sampled": {"a", "b"}, "L1": {"b", "c"}})) == []
 
 
 def test_the_panels_of_a_run_are_those_of_its_sound_files(tmp_path: Path) -> None:
@@ -62,7 +61,7 @@ def test_tasks_that_were_trained_on_are_counted_through_all_trainings(tmp_path: 
     first = trained(tmp_path / "first", None, [task(1)])
     second = trained(tmp_path / "second", first, [task(2)])
     panel = make_panel("L0", "rooms", [task(1), task(2), task(3)])
-    (line,) = of_training(panel, "L0", CARD, second)
+    (line,) = training_overlaps(panel, "L0", CARD, second)
     assert line.startswith("2 of 3 ")
     assert "t1" in line
 
@@ -70,18 +69,18 @@ def test_tasks_that_were_trained_on_are_counted_through_all_trainings(tmp_path: 
 def test_kinds_that_were_trained_on_count_in_a_split_for_new_ones_only(tmp_path: Path) -> None:
     model = trained(tmp_path / "x", None, [task(1, "walk"), task(2, "run")])
     panel = make_panel("L2", "rooms", [task(8, "run"), task(9, "sit")])
-    (line,) = of_training(panel, "L2", CARD, model)
+    (line,) = training_overlaps(panel, "L2", CARD, model)
     assert "1 of 2 trees" in line
     assert line.endswith("run")
-    assert list(of_training(panel, "L0", CARD, model)) == []
+    assert list(training_overlaps(panel, "L0", CARD, model)) == []
 
 
 def test_a_model_that_began_with_itself_or_with_none_ends_the_search(tmp_path: Path) -> None:
     panel = make_panel("L0", "rooms", [task(3)])
     turning = trained(tmp_path / "x", str(tmp_path / "x/checkpoint"), [task(1)])
-    assert list(of_training(panel, "L0", CARD, turning)) == []
-    assert list(of_training(panel, "L0", CARD, None)) == []
-    assert list(of_training(panel, "L0", CARD, "somebody/model")) == []
+    assert list(training_overlaps(panel, "L0", CARD, turning)) == []
+    assert list(training_overlaps(panel, "L0", CARD, None)) == []
+    assert list(training_overlaps(panel, "L0", CARD, "somebody/model")) == []
 
 
 def test_a_policy_from_scratch_does_not_know_the_words_of_new_kinds(tmp_path: Path) -> None:
@@ -92,7 +91,7 @@ def test_a_policy_from_scratch_does_not_know_the_words_of_new_kinds(tmp_path: Pa
     RunDirectory(tmp_path / "sft").record_stage("sft", record)
     grown = trained(tmp_path / "grown", str(tmp_path / "sft/checkpoint"), [task(1, "walk")])
     panel = make_panel("L2", "rooms", [task(9, "sit")])
-    assert list(of_training(panel, "L2", CARD, made)) == []
-    (line,) = of_training(panel, "L2", CARD, grown)
+    assert list(training_overlaps(panel, "L2", CARD, made)) == []
+    (line,) = training_overlaps(panel, "L2", CARD, grown)
     assert "tiny" in line
-    assert list(of_training(panel, "L0", CARD, grown)) == []
+    assert list(training_overlaps(panel, "L0", CARD, grown)) == []
