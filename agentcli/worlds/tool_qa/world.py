@@ -257,17 +257,15 @@ class ToolQaWorld:
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:
         """The protections around the tool python."""
-        from agentcli.worlds.tool_qa.sandbox_client import protections_here
+        from agentcli.worlds.tool_qa.tools.python import fault_here
 
-        active = protections_here()
+        fault = fault_here()
         name = "tool_qa sandbox"
-        if isinstance(active, str):
-            get = "use Linux on x86-64 or 64-bit ARM; the other tools work anywhere"
-            return [Requisite(name=name, present=False, detail=active, get=get)]
-        detail = "seccomp, limits and namespaces"
-        if not active.namespaces:
-            detail = f"seccomp and limits; no namespaces ({active.reason})"
-        return [Requisite(name=name, present=True, detail=detail)]
+        if fault is None:
+            detail = "seccomp, limits and no privileges"
+            return [Requisite(name=name, present=True, detail=detail)]
+        get = "use Linux on x86-64 or 64-bit ARM; the other tools work anywhere"
+        return [Requisite(name=name, present=False, detail=fault, get=get)]
 
     @staticmethod
     def cache_folder(environ: Mapping[str, str]) -> None:
