@@ -26,14 +26,17 @@ from agentcli.environments.cache import CACHE, cache_folder, keeping
 from agentcli.records.files import derive_seed
 from agentcli.records.scratch import publish
 from agentcli.worlds.alfworld.dataset import game_file
-from agentcli.worlds.alfworld.draw import LAMP_STANDS, TOOLS, Name, name_of
-from agentcli.worlds.alfworld.layouts import (
+from agentcli.worlds.alfworld.draw import (
+    LAMP_STANDS,
+    TOOLS,
+    Name,
     Point,
     Receptacle,
     constants,
     fits,
     free_points,
     goals,
+    name_of,
     receptacles,
     room,
     wheel,

@@ -16,11 +16,9 @@ from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.worlds.alfworld import dataset, generator
 from agentcli.worlds.alfworld.dataset import generated_games, official_games
-from agentcli.worlds.alfworld.draw import draw, name_of
-from agentcli.worlds.alfworld.knowledge import compact, entities
-from agentcli.worlds.alfworld.layouts import room_kind
+from agentcli.worlds.alfworld.draw import draw, name_of, room_kind
 from agentcli.worlds.alfworld.options import KINDS, decode_options
-from agentcli.worlds.alfworld.search import AlfworldHabits, search
+from agentcli.worlds.alfworld.search import AlfworldHabits, compact, entities, search
 
 if TYPE_CHECKING:
     from agentcli.worlds.alfworld.engine import AlfworldEngine

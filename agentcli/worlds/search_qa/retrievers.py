@@ -1,6 +1,6 @@
 """Retrievers: queries in, documents with scores out; here over a corpus in memory.
 
-A corpus is generated (almanac.py), or a file as Search-R1 publishes it. A plain file
+A corpus is generated (questions.py), or a file as Search-R1 publishes it. A plain file
 is not read into memory: its documents are read one by one, by their position.
 """
 

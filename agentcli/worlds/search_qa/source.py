@@ -25,12 +25,11 @@ from agentcli.records.regular import is_there
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.worlds.row_files import SUFFIXES, row_files, rows_of
-from agentcli.worlds.search_qa.almanac import corpus
 from agentcli.worlds.search_qa.options import (
     HttpRetrieverOptions,
     SearchQaOptions,
 )
-from agentcli.worlds.search_qa.questions import Question, generated_questions
+from agentcli.worlds.search_qa.questions import Question, corpus, generated_questions
 from agentcli.worlds.search_qa.retrievers import (
     EmbeddedRetriever,
     Retriever,

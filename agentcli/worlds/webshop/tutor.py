@@ -21,10 +21,9 @@ from agentcli.records.calls import read_call
 from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
 from agentcli.worlds.generated import chance
-from agentcli.worlds.webshop import pages
+from agentcli.worlds.webshop.engine import BACK, BUY, NEXT, PREVIOUS, SUB_PAGES, click
 from agentcli.worlds.webshop.generator import KINDS
 from agentcli.worlds.webshop.goals import FUNCTION_WORDS
-from agentcli.worlds.webshop.pages import BACK, BUY, NEXT, PREVIOUS, SUB_PAGES
 from agentcli.worlds.webshop.products import Product
 
 PIECES_BEHIND_OPTIONS = 7
@@ -306,7 +305,7 @@ class _NextMove:
             return Advice("explore", "search", f"search[{' '.join(self.wish.words)}]")
         if known.page.kind == "sub":
             tag = "explore" if self._is_refused(known.item) else "think"
-            return Advice(tag, "go back", pages.click(pages.PREVIOUS))
+            return Advice(tag, "go back", click(PREVIOUS))
         return self._buy_or_leave(known.item)
 
     def _open(self) -> Advice:
@@ -317,16 +316,16 @@ class _NextMove:
             hits = [hit for hit in hits if self._is_promising(hit)]
             hits.sort(key=self._preference)
         if hits:
-            return Advice("explore", "open", pages.click(hits[0].asin))
+            return Advice("explore", "open", click(hits[0].asin))
         if max(self.known.pages_read) < PAGES_READ:
-            return Advice("explore", "next page", pages.click(pages.NEXT))
+            return Advice("explore", "next page", click(NEXT))
         rest = min(self.known.hits, key=self._regret, default=None)
         if rest is None:
-            return Advice("think", FINISHED, pages.click(pages.BACK))
-        return Advice("explore", "settle", pages.click(rest.asin))
+            return Advice("think", FINISHED, click(BACK))
+        return Advice("explore", "settle", click(rest.asin))
 
     def _is_possible(self, hit: Item) -> bool:
-        return pages.click(hit.asin) in self.possible
+        return click(hit.asin) in self.possible
 
     def _is_promising(self, hit: Item) -> bool:
         missing = hit.missing(self.wish)
@@ -356,17 +355,17 @@ class _NextMove:
 
     def _buy_or_leave(self, item: Item) -> Advice:
         if self._is_refused(item):
-            return Advice("explore", "go back", pages.click(pages.PREVIOUS))
+            return Advice("explore", "go back", click(PREVIOUS))
         unsure = item.missing(self.wish) and not item.read
         if unsure and not self.overlooks and item.visits == 1:
-            return Advice("explore", "check features", pages.click("features"))
+            return Advice("explore", "check features", click("features"))
         wanted = self.wish.options
         if self.forgets:
             wanted = wanted[:-1]
         for name, value in wanted:
             if value in item.values and value not in self.known.chosen:
-                return Advice("think", f"choose {name}", pages.click(value))
-        return Advice("think", "buy", pages.click(pages.BUY))
+                return Advice("think", f"choose {name}", click(value))
+        return Advice("think", "buy", click(BUY))
 
 
 def names(products: Iterable[Product]) -> list[str]:

@@ -8,8 +8,7 @@ from agentcli.prompts.registry import make_dialect
 from agentcli.records.settings import PromptSettings
 from agentcli.records.types import Task
 from agentcli.worlds.scienceworld.engine import FORMS, ROOMS, ScienceWorldEngine
-from agentcli.worlds.scienceworld.tutor import MAP, ScienceWorldHabits
-from agentcli.worlds.scienceworld.world import ScienceWorldWorld
+from agentcli.worlds.scienceworld.world import MAP, ScienceWorldHabits, ScienceWorldWorld
 from refusal import refused
 
 KINDS = ("find-animal", "find-living-thing", "find-non-living-thing")

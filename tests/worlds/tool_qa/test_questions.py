@@ -8,7 +8,10 @@ from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.worlds.tool_qa.judge import letters_of, same_number, stated, states
 from agentcli.worlds.tool_qa.questions import (
+    LETTERS,
     PROGRAMS,
+    Sizes,
+    ToolQaOptions,
     ToolQuestion,
     drafts,
     draw_question,
@@ -16,7 +19,6 @@ from agentcli.worlds.tool_qa.questions import (
     next_calls,
     read_question,
 )
-from agentcli.worlds.tool_qa.rows import LETTERS, Sizes, ToolQaOptions
 from agentcli.worlds.tool_qa.templates import TEMPLATES
 from agentcli.worlds.tool_qa.tools.registry import TOOLS
 from refusal import refused
