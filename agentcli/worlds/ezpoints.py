@@ -34,7 +34,7 @@ from agentcli.records.pictures import require_pillow
 from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.generated import SPLITS, chance, split_of
+from agentcli.worlds.generated import SPLITS, indulges, split_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -48,7 +48,6 @@ NUMBERS = tuple(str(number) for number in range(1, 11))
 ACTIONS = (*NUMBERS, "+", "*", "=")
 BLANK = "_"
 """The place of a number that could not be written."""
-SUITS = ("hearts", "spades", "diamonds", "clubs")
 FACES = ("J", "Q", "K")
 FACTORS = ("2", "3", "4", "6")
 """Cards that make 12 as a product with another card here."""
@@ -316,7 +315,7 @@ class EzPointsWorld:
         if rng.random() < habits.overlook:
             return Advice("explore", "try", rng.choice(ACTIONS))
         plan = solutions(deal)[0]
-        if plan[1] == "*" and chance(seed, "forget") < habits.forget:
+        if plan[1] == "*" and indulges(habits, "forget", seed):
             plan = (plan[0], "+", *plan[2:])
         # After a wrong sign no formula of three can be completed: hand it in.
         fits = plan[: len(formula)] == formula

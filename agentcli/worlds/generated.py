@@ -5,7 +5,9 @@ import random
 from functools import lru_cache
 from typing import Any
 
+from agentcli.errors import DataError
 from agentcli.records.files import derive_seed
+from agentcli.records.types import Task
 
 SPLITS = {"train": range(0, 70), "valid": range(70, 80), "test": range(80, 100)}
 """Split -> the texts that it holds, by their numbers."""
@@ -20,8 +22,14 @@ MIDDLES = (
 )
 
 
+def indulges(habits: Any, habit: str, episode_seed: int) -> bool:
+    """Whether an expert has a habit in this episode, by the share that its field gives."""
+    share: float = getattr(habits, habit)
+    return _chance(episode_seed, habit) < share
+
+
 @lru_cache(maxsize=65536)
-def chance(episode_seed: int, habit: str) -> float:
+def _chance(episode_seed: int, habit: str) -> float:
     """A number in [0, 1) that is drawn once per episode and habit."""
     return random.Random(derive_seed(episode_seed, habit)).random()
 
@@ -29,6 +37,19 @@ def chance(episode_seed: int, habit: str) -> float:
 def strikes(share: float, *occasion: Any) -> bool:
     """True for a fixed `share` of occasions, chosen by hash."""
     return derive_seed(*occasion) < share * 2.0**64
+
+
+def foreign_task(task: Task) -> DataError:
+    """The refusal of a task that other settings made, as a panel may hold."""
+    return DataError(
+        f"task {task.id}: it is none of these environment.options and --data; use "
+        "those of its panel"
+    )
+
+
+def spelled(name: str, argument: str) -> str:
+    """A call in tokens that stand apart, as a policy of whole words writes it."""
+    return f"{name} [ {argument} ]"
 
 
 def split_number(text: str) -> int:

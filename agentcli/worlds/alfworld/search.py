@@ -33,7 +33,7 @@ from agentcli.worlds.alfworld.draw import fits, room, scenes
 from agentcli.worlds.alfworld.names import display_names, type_of
 from agentcli.worlds.alfworld.options import OFFICIAL_GAMES, AlfworldOptions
 from agentcli.worlds.alfworld.planner import Goal, goal_of_task, parse_instruction
-from agentcli.worlds.generated import chance, strikes
+from agentcli.worlds.generated import indulges, strikes
 
 Event = tuple[str, str, tuple[str, ...]]
 """(what happened, the receptacle or tool of it or "", the objects of it)."""
@@ -383,8 +383,8 @@ class _Decision:
         """Action that is admissible -> its place among them."""
         self.seed = seed
         self.overlook = habits.overlook
-        self.forgets = chance(seed, "forget") < habits.forget
-        self.wanders = chance(seed, "wander") < habits.wander
+        self.forgets = indulges(habits, "forget", seed)
+        self.wanders = indulges(habits, "wander", seed)
         # What is forgotten is the treatment, or one of two objects.
         self.tool = None if self.forgets else self.goal.tool
 

@@ -144,10 +144,12 @@ class AlfworldWorld:
 
     def engine(self) -> "AlfworldEngine":
         """A live engine; imports textworld."""
-        from agentcli.worlds.alfworld.engine import AlfworldEngine
+        from agentcli.worlds.alfworld.engine import FastEngine, StockEngine
 
+        if self.options.engine == "stock":
+            return StockEngine(self.locate)
         cache = generator.cache_root(self.options).parent / "translations"
-        return AlfworldEngine(self.locate, self.options.engine, cache)
+        return FastEngine(self.locate, cache)
 
     def vocabulary(self) -> list[str]:
         """Every receptacle and object name these settings can show, sorted."""

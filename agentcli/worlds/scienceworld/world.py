@@ -33,7 +33,7 @@ from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.generated import chance, strikes
+from agentcli.worlds.generated import indulges, strikes
 from agentcli.worlds.scienceworld.engine import (
     FORMS,
     GO_TO,
@@ -208,7 +208,7 @@ def advise(context: Context, seed: int, habits: ScienceWorldHabits) -> Advice:
     aware = awareness_of(context)
     goal = aware.goal
     box = f"{goal.box} box"
-    forgets = chance(seed, "forget") < habits.forget
+    forgets = indulges(habits, "forget", seed)
     if aware.holding:
         if aware.at != goal.room:
             way = _way(aware.at, goal.room)
@@ -219,7 +219,7 @@ def advise(context: Context, seed: int, habits: ScienceWorldHabits) -> Advice:
         return Advice("think", FINISHED, "look around")
     if aware.focused and aware.focused in aware.sight:
         return Advice("think", "take it", f"pick up {aware.focused}")
-    careless = chance(seed, "overlook") < habits.overlook
+    careless = indulges(habits, "overlook", seed)
     thing = _choice(aware, careless, seed)
     if thing and forgets:
         return Advice("think", "take it", f"pick up {thing}")

@@ -83,10 +83,7 @@ class _AttemptFailed(Exception):
 
 
 class HttpRetriever:
-    """A Retriever that asks a server. `sleep` is for tests.
-
-    Raises UsageError for an address that cannot be one.
-    """
+    """A Retriever that asks a server. `sleep` is for tests."""
 
     def __init__(
         self,

@@ -24,6 +24,7 @@ from agentcli.records.files import read_numbered
 from agentcli.records.regular import is_there
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
+from agentcli.worlds.generated import foreign_task
 from agentcli.worlds.row_files import SUFFIXES, row_files, rows_of
 from agentcli.worlds.search_qa.options import (
     HttpRetrieverOptions,
@@ -290,10 +291,7 @@ class QaSource:
             self._by_id[split] = {question.id: question for question in questions}
         question = self._by_id[split].get(task.id)
         if question is None:
-            raise DataError(
-                f"task {task.id}: it is none of these environment.options and --data; "
-                "use those of its panel"
-            )
+            raise foreign_task(task)
         return question
 
     def _questions(self, split: str) -> tuple[Question, ...]:

@@ -27,7 +27,7 @@ from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.generated import SPLITS, chance
+from agentcli.worlds.generated import SPLITS, indulges, spelled
 from agentcli.worlds.search_qa.engine import (
     SearchQaEngine,
     heads_in,
@@ -183,9 +183,9 @@ class _Seeker:
         self.lookup = lookup
         self.seed = seed
         self.browses = browses
-        self.forgets = chance(seed, "forget") < habits.forget
-        self.overlooks = chance(seed, "overlook") < habits.overlook
-        self.wanders = chance(seed, "wander") < habits.wander
+        self.forgets = indulges(habits, "forget", seed)
+        self.overlooks = indulges(habits, "overlook", seed)
+        self.wanders = indulges(habits, "wander", seed)
 
     def advice(self, wanted: Wanted) -> Advice:
         """Follows the relations as far as they are known."""
@@ -197,7 +197,7 @@ class _Seeker:
             if value is None:
                 return self._look(relation, thing)
             thing = value
-        return Advice("think", "answer", _spelled(ANSWER, thing))
+        return Advice("think", "answer", spelled(ANSWER, thing))
 
     def _value(self, relation: str, thing: str) -> str | None:
         facts = self.lookup.facts
@@ -214,14 +214,14 @@ class _Seeker:
         queries = self._queries(relation, thing)
         is_for_thing = self.lookup.queries[-1:] in [[query] for query in queries]
         if self.browses and self._reads_on(thing, is_for_thing):
-            return Advice("think", need, _spelled("read", "on"))
+            return Advice("think", need, spelled("read", "on"))
         titles = self._titles(thing, is_for_thing) if self.browses else []
         if titles:
-            return Advice("explore", need, _spelled("access", titles[0]))
+            return Advice("explore", need, spelled("access", titles[0]))
         left = [query for query in queries if query not in self.lookup.queries]
         if left:
-            return Advice("explore", need, _spelled("search", left[0]))
-        return Advice("explore", "guess", _spelled(ANSWER, thing))
+            return Advice("explore", need, spelled("search", left[0]))
+        return Advice("explore", "guess", spelled(ANSWER, thing))
 
     def _queries(self, relation: str, thing: str) -> list[str]:
         """What may be searched for, in this order."""
@@ -255,16 +255,11 @@ class _Seeker:
 def _search_or_guess(context: Context, lookup: Lookup) -> Advice:
     """Of a question of another hand, only the text is known."""
     if lookup.results:
-        return Advice("explore", "guess", _spelled(ANSWER, lookup.results[0]))
+        return Advice("explore", "guess", spelled(ANSWER, lookup.results[0]))
     query = context.instruction[:LONGEST_TEXT].replace("[", "(").replace("]", ")")
     if context.actions:
-        return Advice("explore", "guess", _spelled(ANSWER, query))
-    return Advice("explore", "look up", _spelled("search", query))
-
-
-def _spelled(name: str, argument: str) -> str:
-    """A call in tokens that stand apart, as a policy of whole words writes it."""
-    return f"{name} [ {argument} ]"
+        return Advice("explore", "guess", spelled(ANSWER, query))
+    return Advice("explore", "look up", spelled("search", query))
 
 
 class SearchQaWorld:

@@ -24,7 +24,7 @@ from agentcli.records.files import derive_seed
 from agentcli.records.section import Count, Seed
 from agentcli.records.types import Task
 from agentcli.registry import nearest
-from agentcli.worlds.generated import split_of
+from agentcli.worlds.generated import foreign_task, split_of
 from agentcli.worlds.row_files import row_files, rows_of
 from agentcli.worlds.tool_qa.knowledge import (
     FACTORS,
@@ -49,7 +49,7 @@ class ToolQaOptions(msgspec.Struct, kw_only=True, frozen=True):
     """What is asked."""
 
     sizes: Sizes = msgspec.field(default_factory=Sizes)
-    templates: tuple[str, ...] | None = None
+    templates: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] | None = None
     """Only these sorts of generated questions; None: all (templates.py)."""
     tools: tuple[str, ...] | None = None
     """Only these tools; None: all. []: a closed book."""
@@ -302,8 +302,6 @@ def templates_of(options: ToolQaOptions) -> list[Template]:
                 f"environment.options.templates: no template {name!r}; "
                 f"{nearest(name, names)}"
             )
-    if not options.templates:
-        raise UsageError("environment.options.templates: empty; leave it out for all")
     return [names[name] for name in options.templates]
 
 
@@ -486,10 +484,7 @@ class QuestionSource:
             row = load_rows(self._data).get(int(rest))
             if row is not None:
                 return real_question(row)
-        raise DataError(
-            f"task {task.id}: it is none of these environment.options and --data; use "
-            "those of its panel"
-        )
+        raise foreign_task(task)
 
 
 def real_question(row: QaRow) -> ToolQuestion:

@@ -34,7 +34,7 @@ from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.registry import nearest
-from agentcli.worlds.generated import SPLITS, chance
+from agentcli.worlds.generated import SPLITS, indulges, spelled
 from agentcli.worlds.tool_qa.judge import (
     is_known,
     judge,
@@ -192,24 +192,24 @@ def advise(
     insight = insight_of(context)
     if len(insight.letters) == 1:
         letter = insight.letters[0]
-        return Advice("think", "answer", _spelled(ANSWER, letter))
+        return Advice("think", "answer", spelled(ANSWER, letter))
     if insight.reading is None:
         return _search_or_guess(insight, seed, tools)
     needs = needs_of(*insight.reading)
     need, possible = next_calls(needs, insight.values)
     calls = [call for call in possible if call[0] in tools]
-    if not need.fact and chance(seed, "overlook") < habits.overlook:
+    if not need.fact and indulges(habits, "overlook", seed):
         return _guess(insight, seed)
-    if chance(seed, "wander") < habits.wander:
+    if indulges(habits, "wander", seed):
         random.Random(derive_seed(seed, need.fact)).shuffle(calls)
     tried = _tried(context)
     left = [call for call in calls if call not in tried]
-    gives_up = len(left) < len(calls) and chance(seed, "forget") < habits.forget
+    gives_up = len(left) < len(calls) and indulges(habits, "forget", seed)
     if gives_up or not left:
         return _guess(insight, seed)
     name, argument = left[0]
     sentence = "look up" if name in PLACES else "compute"
-    return Advice("think", sentence, _spelled(name, argument))
+    return Advice("think", sentence, spelled(name, argument))
 
 
 def _tried(context: Context) -> set[tuple[str, str]]:
@@ -227,17 +227,13 @@ def _search_or_guess(insight: Insight, seed: int, tools: Collection[str]) -> Adv
     if insight.asked or "search" not in tools:
         return _guess(insight, seed)
     query = insight.question[:LONGEST_QUERY].replace("[", "(").replace("]", ")")
-    return Advice("explore", "look up", _spelled("search", query))
+    return Advice("explore", "look up", spelled("search", query))
 
 
 def _guess(insight: Insight, seed: int) -> Advice:
     letters = insight.letters or LETTERS[: len(insight.options)]
     rng = random.Random(derive_seed(seed, "guess"))
-    return Advice("explore", "guess", _spelled(ANSWER, rng.choice(letters)))
-
-
-def _spelled(name: str, argument: str) -> str:
-    return f"{name} [ {argument} ]"
+    return Advice("explore", "guess", spelled(ANSWER, rng.choice(letters)))
 
 
 THOUGHT = "You think on."

@@ -20,7 +20,7 @@ from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.records.calls import read_call
 from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
-from agentcli.worlds.generated import chance
+from agentcli.worlds.generated import indulges
 from agentcli.worlds.webshop.engine import BACK, BUY, NEXT, PREVIOUS, SUB_PAGES, click
 from agentcli.worlds.webshop.generator import KINDS
 from agentcli.worlds.webshop.goals import FUNCTION_WORDS
@@ -292,9 +292,9 @@ class _NextMove:
         self.wish = self.known.wish
         self.possible = context.admissible
         self.seed = seed
-        self.forgets = chance(seed, "forget") < habits.forget
-        self.overlooks = chance(seed, "overlook") < habits.overlook
-        self.wanders = chance(seed, "wander") < habits.wander
+        self.forgets = indulges(habits, "forget", seed)
+        self.overlooks = indulges(habits, "overlook", seed)
+        self.wanders = indulges(habits, "wander", seed)
 
     def move(self) -> Advice:
         """The next move, by the page that is open."""

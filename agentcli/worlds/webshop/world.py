@@ -22,6 +22,7 @@ from agentcli.records.faults import shown
 from agentcli.records.regular import is_there, open_regular
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
+from agentcli.worlds.generated import foreign_task
 from agentcli.worlds.webshop.catalogue import (
     Catalogue,
     fill,
@@ -107,10 +108,7 @@ class GoalSource:
             place = int(number)
             if self.task(place, task.split, task.world).id == task.id:
                 return place
-        raise DataError(
-            f"task {task.id}: it is none of these environment.options and --data; use "
-            "those of its panel"
-        )
+        raise foreign_task(task)
 
     @property
     def _prefix(self) -> str:

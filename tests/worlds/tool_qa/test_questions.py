@@ -141,7 +141,7 @@ def test_the_value_of_a_fact_is_read_out_of_sentences() -> None:
     ("options", "names", "remedy"),
     [
         ({"templates": ["produkt"]}, "environment.options.templates", "product"),
-        ({"templates": []}, "environment.options.templates", "leave it out"),
+        ({"templates": []}, "environment.options.templates", "length >= 1"),
         ({"choices": 1}, "environment.options.choices", ""),
         ({"choices": 11}, "environment.options.choices", ""),
         ({"sizes": {"train": 0}}, "environment.options.sizes.train", ""),
