@@ -407,7 +407,6 @@ def read_cards(png: bytes, pixels: int) -> Sequence[RankAndSuit]:
 
 
 def _left(number: int) -> int:
-    """The dots to the left of a card."""
     return GAP + number * (WIDTH + GAP)
 
 
@@ -426,7 +425,6 @@ def _card(rank: str, suit: str, pixels: int) -> "Image":
 def _print(
     card: "Image", sign: str, place: tuple[int, int], ink: tuple[int, int, int]
 ) -> None:
-    """Prints the dots of a sign."""
     left, top = place
     for down, row in enumerate(GLYPHS[sign].split()):
         for right, dot in enumerate(row):

@@ -319,7 +319,6 @@ def _suits(
     kind: str,
     tool: Tool | None,
 ) -> bool:
-    """Whether a room has the receptacles that a kind of task needs."""
     if ROOM_NAMES[here.kind] not in constants().GOALS_VALID[kind]:
         return False
     if kind == "look_at_obj_in_light":

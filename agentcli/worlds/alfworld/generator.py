@@ -146,7 +146,6 @@ def _things(
 
 
 def _homes(kind: str, places: Iterable[Receptacle]) -> list[Receptacle]:
-    """The receptacles that can hold an object of a type."""
     return [place for place in places if kind in fits()[place.type]]
 
 
@@ -230,7 +229,6 @@ def _problem(
     scene: Scene,
     facts: list[Fact],
 ) -> str:
-    """The PDDL problem."""
     points = {scene.start, *(place.point for place in scene.receptacles)}
     # The domain names these types whether a room has them or not.
     kinds = {"Knife", "ButterKnife", *(thing.type for thing in scene.things)}

@@ -306,7 +306,6 @@ def _carry_all(
     things: Sequence[str],
     place: str,
 ) -> list[str]:
-    """Objects into one receptacle, in this order."""
     walk = Walk(now)
     if things[0] != now.holding:
         walk.fetch(things[0])

@@ -210,7 +210,6 @@ class Simulator:
         return ",".join(self._processor.getSimplificationsUsed().split(", "))
 
     def forget(self, *objects: Any) -> None:
-        """Lets the process free Java objects."""
         for one in objects:
             self._gateway.detach(one)
 

@@ -97,7 +97,6 @@ def _pairs(rng: random.Random, number: int) -> list[str]:
 
 
 def _other(rng: random.Random, places: list[int], place: int) -> int:
-    """One of the places, but not this one."""
     drawn = rng.choice(places)
     while drawn == place:
         drawn = rng.choice(places)

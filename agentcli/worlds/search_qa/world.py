@@ -224,7 +224,6 @@ class _Seeker:
         return Advice("explore", "guess", spelled(ANSWER, thing))
 
     def _queries(self, relation: str, thing: str) -> list[str]:
-        """What may be searched for, in this order."""
         queries = [thing, f"{thing} {relation}"]
         if self.wanders and not self.browses:
             queries.reverse()
@@ -241,7 +240,6 @@ class _Seeker:
         return page == [thing] or (is_taken_for_it and page[0] in self.lookup.results)
 
     def _titles(self, thing: str, is_for_thing: bool) -> list[str]:
-        """The results that may be opened, in this order."""
         results = self.lookup.results
         left = [title for title in results if title not in self.lookup.opened]
         if self.wanders and is_for_thing and left:

@@ -48,14 +48,12 @@ class Position(msgspec.Struct, frozen=True):
 
     @property
     def boxes_home(self) -> int:
-        """Number of boxes that stand on a target."""
         return len(self.boxes & self.targets)
 
     def blocks(self, cell: Cell) -> bool:
         return cell in self.walls or cell in self.boxes
 
     def with_pieces(self, player: Cell, boxes: frozenset[Cell]) -> "Position":
-        """The same room with the pieces elsewhere."""
         return Position(self.size, self.walls, self.targets, player, boxes)
 
     def moved(self, action: str) -> "Position":

@@ -135,7 +135,6 @@ def describing(advice: Advice, grid: str) -> Advice:
 
 
 def _place(cell: Cell) -> str:
-    """Where a cell is: "row 2 column 3"."""
     row, column = cell
     return f"row {row} column {column}"
 
@@ -234,7 +233,6 @@ def read_room(png: bytes, pixels: int) -> str:
 
 @lru_cache(maxsize=8)
 def _tiles(pixels: int) -> dict[str, "Image"]:
-    """The picture of each sign."""
     from PIL import Image, ImageDraw
 
     edge = pixels - 1

@@ -163,7 +163,6 @@ def main() -> None:
 
 
 def _give_up_privileges() -> None:
-    """Keeps a superuser from being one in here."""
     if os.getuid() == 0:
         # Groups first: without the user id of root they could not be changed.
         os.setgroups([])

@@ -140,7 +140,6 @@ def _best(values: tuple[str, ...], wanted: str, name: str) -> str | None:
 
 
 def _way(catalogue: Catalogue, wanted: Product, visit: Visit) -> list[str]:
-    """Actions that lead to the product's page."""
     place = None
     if visit.page == "results":
         place = _rank(catalogue, visit.keywords, wanted)
@@ -157,7 +156,6 @@ def _way(catalogue: Catalogue, wanted: Product, visit: Visit) -> list[str]:
 
 
 def _rank(catalogue: Catalogue, query: str, wanted: Product) -> int | None:
-    """The product's place among the hits of a query."""
     for rank, place in enumerate(catalogue.search(query)):
         if catalogue.products[place].asin == wanted.asin:
             return rank
@@ -226,7 +224,6 @@ class WebshopEngine:
         return self._catalogue.products[self.visit.item]
 
     def _results(self) -> tuple[int, ...]:
-        """The places of the products on this page of results."""
         end = self.visit.number * PER_PAGE
         return self._catalogue.search(self.visit.keywords)[end - PER_PAGE : end]
 

@@ -341,7 +341,6 @@ class _NextMove:
         return hit.is_dear(self.wish), lacking
 
     def _lacking(self, item: Item) -> Sequence[str]:
-        """The wanted values that a product does not have."""
         wanted = (value for _, value in self.wish.options)
         return [value for value in wanted if value not in item.values]
 

@@ -221,7 +221,6 @@ class Game:
         return state.facts & kept | added
 
     def _state(self, facts: int, mark: int) -> GameState:
-        """The state that the planner is in now."""
         number = self.planner.state()
         state = self._states.get((number, facts))
         if state is None:
