@@ -2,12 +2,15 @@
 
 import hashlib
 import random
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
-from agentcli.errors import DataError
+from agentcli.environments.protocol import PLACE
+from agentcli.errors import DataError, UsageError
 from agentcli.records.files import derive_seed
 from agentcli.records.types import Task
+from agentcli.registry import nearest
 
 SPLITS = {"train": range(0, 70), "valid": range(70, 80), "test": range(80, 100)}
 """Split -> the texts that it holds, by their numbers."""
@@ -37,6 +40,19 @@ def _chance(episode_seed: int, habit: str) -> float:
 def strikes(share: float, *occasion: Any) -> bool:
     """True for a fixed `share` of occasions, chosen by hash."""
     return derive_seed(*occasion) < share * 2.0**64
+
+
+def chosen(
+    wanted: Sequence[str] | None, known: Collection[str], option: str, thing: str
+) -> list[str]:
+    """The names that an option lists, or all of them. Raises UsageError for an unknown."""
+    if wanted is None:
+        return list(known)
+    for name in wanted:
+        if name not in known:
+            hint = nearest(name, known)
+            raise UsageError(f"{PLACE}.{option}: no {thing} {name!r}; {hint}")
+    return list(wanted)
 
 
 def foreign_task(task: Task) -> DataError:

@@ -213,14 +213,6 @@ class Simulator:
         for one in objects:
             self._gateway.detach(one)
 
-    def used_mb(self) -> float:
-        """Heap in use after a collection of garbage."""
-        runtime = self._gateway.jvm.java.lang.Runtime.getRuntime()
-        # Without a collection the heap also counts what is no longer used.
-        runtime.gc()
-        used: int = runtime.totalMemory() - runtime.freeMemory()
-        return used / 2**20
-
     def close(self) -> None:
         """Ends the process."""
         process = self._gateway.java_process
@@ -278,21 +270,24 @@ class ScienceGame:
             self._simulator.forget(self._interface, self.generator)
 
     def task(self) -> str:
-        with speaking():
-            self._simulator.enter(self)
-            return str(self._interface.getTaskDescription())
+        return self._ask("getTaskDescription")
 
     def look(self) -> str:
         """The room as the agent would see it; takes no time."""
-        with speaking():
-            self._simulator.enter(self)
-            return str(self._interface.freeActionLook())
+        return self._ask("freeActionLook")
 
     def inventory(self) -> str:
         """The things that the agent carries; takes no time."""
+        return self._ask("freeActionInventory")
+
+    def tree(self) -> str:
+        """Every object with its properties, as JSON; slow."""
+        return self._ask("getObjectTree", "")
+
+    def _ask(self, method: str, *arguments: str) -> str:
         with speaking():
             self._simulator.enter(self)
-            return str(self._interface.freeActionInventory())
+            return str(getattr(self._interface, method)(*arguments))
 
     def things(self) -> list[str]:
         """The names of everything that an action could be about, sorted.
@@ -304,12 +299,6 @@ class ScienceGame:
             names = sorted(listed)
             self._simulator.forget(listed)
         return names
-
-    def tree(self) -> str:
-        """Every object with its properties, as JSON; slow."""
-        with speaking():
-            self._simulator.enter(self)
-            return str(self._interface.getObjectTree(""))
 
 
 @contextmanager

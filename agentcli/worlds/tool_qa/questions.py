@@ -23,8 +23,7 @@ from agentcli.records.faults import shown
 from agentcli.records.files import derive_seed
 from agentcli.records.section import Count, Seed
 from agentcli.records.types import Task
-from agentcli.registry import nearest
-from agentcli.worlds.generated import foreign_task, split_of
+from agentcli.worlds.generated import chosen, foreign_task, split_of
 from agentcli.worlds.row_files import row_files, rows_of
 from agentcli.worlds.tool_qa.knowledge import (
     FACTORS,
@@ -293,16 +292,9 @@ class ToolQuestion(NamedTuple):
 
 def templates_of(options: ToolQaOptions) -> list[Template]:
     """The templates that are drawn. Raises UsageError for one that does not exist."""
-    names = {template.name: template for template in TEMPLATES}
-    if options.templates is None:
-        return list(TEMPLATES)
-    for name in options.templates:
-        if name not in names:
-            raise UsageError(
-                f"environment.options.templates: no template {name!r}; "
-                f"{nearest(name, names)}"
-            )
-    return [names[name] for name in options.templates]
+    named = {template.name: template for template in TEMPLATES}
+    names = chosen(options.templates, named, "templates", "template")
+    return [named[name] for name in names]
 
 
 @lru_cache(maxsize=8)

@@ -27,14 +27,12 @@ from agentcli.environments.protocol import (
     Verdict,
     options_of,
 )
-from agentcli.errors import UsageError
 from agentcli.records.calls import ANSWER, COT, ToolCall, read_call
 from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.registry import nearest
-from agentcli.worlds.generated import SPLITS, indulges, spelled
+from agentcli.worlds.generated import SPLITS, chosen, indulges, spelled
 from agentcli.worlds.tool_qa.judge import (
     is_known,
     judge,
@@ -412,7 +410,7 @@ class ToolQaWorld:
     def __init__(self, settings: EnvironmentSettings) -> None:
         self.options = options_of(settings, ToolQaOptions)
         templates_of(self.options)
-        self._names = _chosen_tools(self.options)
+        self._names = chosen(self.options.tools, tool_names(), "tools", "tool")
         self._source = QuestionSource(self.options, settings.data)
 
     @property
@@ -460,16 +458,3 @@ class ToolQaWorld:
     @staticmethod
     def cache_folder(environ: Mapping[str, str]) -> None:
         """Nothing is kept on disk."""
-
-
-def _chosen_tools(options: ToolQaOptions) -> list[str]:
-    """The names of the tools there are. Raises UsageError for one that does not exist."""
-    names = tool_names()
-    if options.tools is None:
-        return names
-    for name in options.tools:
-        if name not in names:
-            raise UsageError(
-                f"environment.options.tools: no tool {name!r}; {nearest(name, names)}"
-            )
-    return list(options.tools)

@@ -16,11 +16,9 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
-from agentcli.environments.protocol import PLACE
-from agentcli.errors import UsageError
 from agentcli.records.files import derive_seed
 from agentcli.records.section import Count, Seed
-from agentcli.registry import nearest
+from agentcli.worlds.generated import chosen
 from agentcli.worlds.webshop.products import (
     Product,
     RawAttributes,
@@ -225,13 +223,8 @@ def rows(options: WebshopOptions) -> Iterator[tuple[RawProduct, RawAttributes]]:
 
 def kinds_of(options: WebshopOptions) -> list[ProductKind]:
     """The kinds of product that are drawn. Raises UsageError for an unknown one."""
-    if options.kinds is None:
-        return list(KINDS.values())
-    for name in options.kinds:
-        if name not in KINDS:
-            hint = nearest(name, KINDS)
-            raise UsageError(f"{PLACE}.kinds: no kind of product {name!r}; {hint}")
-    return [KINDS[name] for name in options.kinds]
+    names = chosen(options.kinds, KINDS, "kinds", "kind of product")
+    return [KINDS[name] for name in names]
 
 
 def _new_names(taken: set[str], rng: random.Random) -> tuple[str, str]:
