@@ -128,10 +128,9 @@ def solve(start: Position) -> tuple[str, ...] | None:
 
     None when there are none, or none was met in MOST_STATES.
     """
-    came_from: dict[Position, tuple[Position, str]] = {}
-    reached = {start}
+    came_from: dict[Position, tuple[Position, str]] = {start: (start, "")}
     queue = deque([start])
-    while queue and len(reached) < MOST_STATES:
+    while queue and len(came_from) < MOST_STATES:
         here = queue.popleft()
         if here.is_solved:
             actions = []
@@ -141,8 +140,7 @@ def solve(start: Position) -> tuple[str, ...] | None:
             return tuple(reversed(actions))
         for action in MOVES:
             after = here.moved(action)
-            if after not in reached:
-                reached.add(after)
+            if after not in came_from:
                 came_from[after] = here, action
                 queue.append(after)
     return None
