@@ -54,6 +54,8 @@ class Bm25Index:
         vocabulary: dict[str, int] = {}
         ids = []
         for words in texts:
+            # In order of first use: the same texts give the same numbers in every
+            # process.
             ids.append([vocabulary.setdefault(word, len(vocabulary)) for word in words])
         show = BAR.get() if len(ids) >= MANY else no_bar
         with show(f"search index of {len(ids):,} texts", 1) as reach:
@@ -78,6 +80,7 @@ class Bm25Index:
         """The texts with one of the words, best first, at most `number`."""
         scores = self._scores([self._vocabulary[word] for word in self.known(words)])
         candidates = np.flatnonzero(scores >= _bound(scores, number))
+        # Ties at the last place are kept here, and cut by the stable sort below.
         if len(candidates) > number:
             least = np.partition(scores[candidates], -number)[-number]
             candidates = candidates[scores[candidates] >= least]
@@ -124,6 +127,7 @@ def _stem(word: str) -> str:
     """The stem of a word; "" for a stop word."""
     from bm25s.stopwords import STOPWORDS_EN
 
+    # Lucene's English analyser takes the possessive off before the stop words.
     word = word.removesuffix("'s")
     if word in STOPWORDS_EN:
         return ""

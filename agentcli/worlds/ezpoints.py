@@ -128,12 +128,14 @@ def deal_of(seed: int, split: str, index: int) -> Deal:
     rng = random.Random(derive_seed("ezpoints", seed, split, index))
     while True:
         deal = _drawn(rng)
+        # By the cards, not by the index: the same deal may be drawn under any seed.
         if split_of(f"{deal[0]}, {deal[1]}") == split:
             return deal
 
 
 def _drawn(rng: random.Random) -> Deal:
     """Two cards that make 12, in any order."""
+    # No ace: 1 + 11 and 1 * 12 need a card that there is not.
     rank = rng.choice((*NUMBERS[1:], *FACES))
     first = PlayingCard(rank, rng.choice(SUITS))
     # Half of the deals whose first card divides 12 make it as a product.
@@ -397,6 +399,7 @@ def read_cards(png: bytes, pixels: int) -> Sequence[RankAndSuit]:
     from PIL import Image
 
     table = Image.open(BytesIO(png), formats=["PNG"])
+    # All 52 cards: comparing whole pictures needs no reading of signs.
     known = {_card(*card, pixels).tobytes(): card for card in product(RANKS, SUITS)}
     cards = []
     for number in range(table.width // ((WIDTH + GAP) * pixels)):
@@ -419,6 +422,7 @@ def _card(rank: str, suit: str, pixels: int) -> "Image":
     for number, sign in enumerate(rank):
         _print(card, sign, (2 + 4 * number, 2), ink)
     _print(card, suit, (4, 11), ink)
+    # Nearest: every dot stays one colour, so that read_cards can compare bytes.
     return card.resize((WIDTH * pixels, HEIGHT * pixels), Image.Resampling.NEAREST)
 
 

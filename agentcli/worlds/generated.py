@@ -39,6 +39,7 @@ def _chance(episode_seed: int, habit: str) -> float:
 
 def strikes(share: float, *occasion: Any) -> bool:
     """True for a fixed `share` of occasions, chosen by hash."""
+    # derive_seed is uniform over 64 bits, so this needs no generator of its own.
     return derive_seed(*occasion) < share * 2.0**64
 
 

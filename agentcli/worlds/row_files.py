@@ -70,6 +70,7 @@ def _parquet_rows(path: Path, kind: type[RowT]) -> Iterator[tuple[str, RowT]]:
         file = parquet.ParquetFile(path)
         # Whole articles may stand in the columns that nobody reads.
         columns = [name for name in file.schema_arrow.names if name in names]
+        # By batches: the rows of a large file are never all Python objects at once.
         for batch in file.iter_batches(columns=columns):
             for values in batch.to_pylist():
                 number += 1

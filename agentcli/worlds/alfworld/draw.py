@@ -159,6 +159,7 @@ def room(scene: int) -> Room:
     """A floor plan, viewing points left out (see `receptacles`)."""
     occurring = set(msgspec.json.decode(_file(scene, "objects.json").read_bytes()))
     types = Counter(map(receptacle_type, _views(scene)))
+    # They occur in the room, yet its table says not where one stands to see them.
     for kind in (occurring & fits().keys()) - types.keys():
         types[kind] = INSTANCES.get(kind, 1)
     objects: set[str] = set()
@@ -181,6 +182,7 @@ def receptacles(scene: int) -> tuple[Receptacle, ...]:
         kind = receptacle_type(identifier)
         places.append(Receptacle(identifier, kind, view.point()))
     known = {place.type for place in places}
+    # From the floor plan alone: every game in this room has them in the same place.
     rng = random.Random(derive_seed("alfworld", "synthetic receptacles", scene))
     spots = _free(scene, places)
     rng.shuffle(spots)
@@ -309,6 +311,7 @@ def choices(scene: int, kind: str) -> dict[str, tuple[str, ...]]:
         goals = [name for name in homes if name not in no_goals]
         if kind == "look_at_obj_in_light" and homes:
             goals_of[thing] = ("DeskLamp",)
+        # With one home, the object would lie in its goal from the start.
         elif len(homes) > 1 and goals:
             goals_of[thing] = tuple(goals)
     return goals_of
@@ -371,11 +374,14 @@ def draw(options: AlfworldOptions, split: str) -> list[str]:
     counts = shares(total, [official[kind] for kind in kinds])
     for kind, count in zip(kinds, counts, strict=True):
         deck += [kind] * count
+    # Kinds mixed by index, so that the first N tasks of a panel hold all of them.
     rng.shuffle(deck)
     ids = []
     for index, kind in enumerate(deck):
         scene = rng.choice(scenes_of[kind])
         goals_of = choices(scene, kind)
+        # Objects alike often, then their goals: else a mug with ten homes would be
+        # frequent.
         thing = rng.choice(list(goals_of))
         goal = rng.choice(goals_of[thing])
         folder = f"{kind}-{thing}-None-{goal}-{scene}"

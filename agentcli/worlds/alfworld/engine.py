@@ -38,6 +38,7 @@ from agentcli.worlds.alfworld.statekey import Fact
 def quiet_import() -> Iterator[None]:
     """Keeps `import alfworld` from making a folder and setting ALFWORLD_DATA."""
     before = os.environ.get("ALFWORLD_DATA")
+    # alfworld makes the folder that this names, unless it is there: so any that is.
     os.environ["ALFWORLD_DATA"] = before or os.path.dirname(__file__)
     try:
         yield

@@ -161,6 +161,7 @@ def _scatter(
     for _ in range(count):
         where = rng.choice(homes)
         identifier = _id_near(kind, where, rng)
+        # Two of a kind in one drawer may round to the same centimetres.
         while identifier in taken:
             identifier = _id_near(kind, where, rng)
         taken.add(identifier)
@@ -252,6 +253,7 @@ def _problem(
         words = " ".join([predicate, *map(mangle, arguments)])
         init.append(f"        ({words})")
     name = scene.name
+    # alfworld's goal library writes # where PDDL has a hyphen.
     template = str(goals()[name.kind]["pddl"]).replace("#", "-")
     goal = template.format(
         obj=name.object,
@@ -306,6 +308,7 @@ def files(task_id: str, options: AlfworldOptions) -> dict[str, str]:
         "pddl_domain": _logic()["alfred.pddl"],
         "grammar": _logic()["alfred.twl2"].replace("UNKNOWN GOAL", scene.sentence),
         "pddl_problem": problem,
+        # Known without a search: the walkthrough above wins, or plan() has raised.
         "solvable": True,
         "walkthrough": walkthrough,
     }
@@ -330,6 +333,7 @@ def make(
     if game.exists():
         return game
     logic = root / "logic"
+    # alfworld's own loader looks for the domain and the grammar in this folder.
     if not logic.exists():
         _publish(_logic(), logic, root)
     _publish(files(task_id, options), game.parent, root)

@@ -220,6 +220,7 @@ def plan(facts: Iterable[Fact], goal: Goal | str) -> list[str]:
     `goal` may be the task sentence. Raises EngineError when the room lacks what the
     task needs, DataError for an unknown sentence.
     """
+    # An engine knows the sentence; the generator, the goal by the task's name.
     if isinstance(goal, str):
         goal = parse_instruction(goal)
     now = situation(facts)
@@ -236,6 +237,7 @@ def plan(facts: Iterable[Fact], goal: Goal | str) -> list[str]:
             f"no plan: this game lacks what the task needs ({goal.object}, "
             f"{goal.place})"
         )
+    # Of equally short plans the first: things are sorted, so it is the same for ever.
     return min(plans, key=len)
 
 

@@ -395,6 +395,7 @@ class _Decision:
             if self._is_finished():
                 return Advice("think", FINISHED, "look")
             return self._fetch() or self._explore(self.wanted)
+        # Somebody else took it before this expert went on from here.
         if type_of(held) != self.wanted:
             return self._put_down(held)
         if self.goal.kind == "look_at_obj_in_light":

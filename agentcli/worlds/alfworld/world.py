@@ -148,6 +148,7 @@ class AlfworldWorld:
 
         if self.options.engine == "stock":
             return StockEngine(self.locate)
+        # Beside the games, not below their digest: official games are translated, too.
         cache = generator.cache_root(self.options).parent / "translations"
         return FastEngine(self.locate, cache)
 

@@ -150,6 +150,7 @@ def tasks_of_split(split: str, world: str, prefix: str) -> list[Task]:
                 )
                 ranked.append((rank, task))
                 rank += 1
+    # The sort is stable, so tasks of one rank keep the simulator's order.
     ranked.sort(key=lambda pair: pair[0])
     return [task for _, task in ranked]
 
@@ -347,6 +348,7 @@ class ScienceWorldEngine:
         # The simulator's own reset looks around as its first step.
         moment = self._game.step("look around")
         self._score = max(moment.score, 0)
+        # Its sentences are broken over lines, and begin with "Your task is to".
         sentence = " ".join(self._game.task().split())
         return Start(
             instruction=sentence.removeprefix("Your task is to "),
@@ -360,6 +362,7 @@ class ScienceWorldEngine:
         moment = self._act(action)
         taken = accepted(moment.text)
         looks = first_word(action) in LOOKS
+        # A look that scores (a goal to look at something) is a step like any other.
         looked = looks and taken and self._score == before
         return self._observe(moment, float(self._score - paid), taken, looked)
 
@@ -388,6 +391,7 @@ class ScienceWorldEngine:
         """The kind and the variation that a task id names."""
         prefix, _, place = task.id.partition("/")
         kind, _, number = place.rpartition("/")
+        # Text against text: "01" or "+1" would be another id of the same task.
         if number not in map(str, range(VARIATIONS.get(kind, 0))):
             raise DataError(
                 f"task {task.id}: scienceworld has no such task; its ids look like "

@@ -215,6 +215,7 @@ def advise(context: Context, seed: int, habits: ScienceWorldHabits) -> Advice:
             return Advice("think", f"carry to {goal.room}", f"{GO_TO}{way}")
         held = f"{aware.holding} in inventory"
         return Advice("think", "into the box", f"move {held} to {box}")
+    # What was brought is gone from the hands; only the past tells that it was.
     if any(action.endswith(f" to {box}") for action in context.actions):
         return Advice("think", FINISHED, "look around")
     if aware.focused and aware.focused in aware.sight:

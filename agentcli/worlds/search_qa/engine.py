@@ -57,6 +57,7 @@ class Library:
 
     def hits(self, query: str) -> list[Hit]:
         """The documents of a search. Raises EngineError where the retriever fails."""
+        # A model that repeats itself must not cost the retriever without end.
         query = query[:LONGEST_QUERY]
         (hits,) = self._retriever.search([query], self._options.results)
         return hits
@@ -104,6 +105,7 @@ class Library:
             if wanted in (plain, f'"{plain}"'):
                 titled.append(one.document)
         if titled:
+            # Two documents of one title: any, but always the same.
             return min(titled, key=lambda document: document.id)
         return self._retriever.access(name)
 
@@ -182,6 +184,7 @@ def f1(answer: str, references: Sequence[str]) -> float:
 def _f1(answer: str, reference: str) -> float:
     given = normalised(answer).split()
     wanted = normalised(reference).split()
+    # As SQuAD's script: two empty texts agree, and one alone never does.
     if not given or not wanted:
         return float(given == wanted)
     shared = Counter(given) & Counter(wanted)

@@ -81,6 +81,7 @@ def almanac(number: int, seed: int) -> tuple[Entity, ...]:
     for place, (name, kind) in enumerate(zip(names, kinds, strict=True)):
         links = {}
         for relation, target in RELATIONS[kind].items():
+            # Never to itself: the question would hold its answer.
             links[relation] = _other(rng, by_kind[target], place)
         things.append(Entity(name, kind, links))
     return tuple(things)
@@ -90,6 +91,7 @@ def _pairs(rng: random.Random, number: int) -> list[str]:
     """Names of two words, each pair once."""
     size = isqrt(SHARED * number) + 1
     words = invented_names(rng, set(), "", 2 * size)
+    # invented_names are sorted; first and second words should not be by alphabet.
     pool = list(words)
     rng.shuffle(pool)
     pairs = rng.sample(range(size * size), number)

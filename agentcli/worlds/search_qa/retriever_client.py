@@ -118,6 +118,7 @@ class HttpRetriever:
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         """The hits of each query. Raises EngineError where the server fails."""
+        # One connection, one query at a time: such servers do not batch.
         if self._options.protocol == "single":
             return [self._hits({"query": query}, 1, k)[0] for query in queries]
         return self._hits({"queries": list(queries)}, len(queries), k)
@@ -166,6 +167,7 @@ class HttpRetriever:
         """The body of a successful answer, after as many attempts as it takes."""
         pause = FIRST_PAUSE
         attempts = self._options.retries + 1
+        # A search changes nothing on the server, so asking again is safe.
         for attempt in range(1, attempts + 1):
             try:
                 return self._attempt(route, body)

@@ -144,6 +144,7 @@ def _facts_shown(
     """The first fact of the way, which stays, and what was read last."""
     first = (wanted.relations[0], wanted.subject)
     others = [pair for pair in facts.items() if pair[0] != first]
+    # Without the first fact a prompt of two hops has lost its thread.
     begun = [(first, facts[first])] if first in facts else []
     return [*begun, *others[:FACTS_SHOWN]]
 

@@ -60,6 +60,7 @@ class Position(msgspec.Struct, frozen=True):
         """The position after an action; the same object where nothing moves."""
         step = MOVES[action]
         ahead = beside(self.player, step)
+        # The same object, so that a caller sees by `is` that nothing moved.
         if ahead in self.walls:
             return self
         boxes = self.boxes
@@ -130,6 +131,7 @@ def solve(start: Position) -> tuple[str, ...] | None:
     """
     came_from: dict[Position, tuple[Position, str]] = {start: (start, "")}
     queue = deque([start])
+    # Without a bound, a position that cannot be won costs the whole state space.
     while queue and len(came_from) < MOST_STATES:
         here = queue.popleft()
         if here.is_solved:

@@ -91,6 +91,7 @@ def compact(context: Context) -> str:
     boxes = _by_distance(player, position.boxes - position.targets)
     lines = []
     for box in boxes[:BOXES_SHOWN]:
+        # A box off its target leaves a target free, so there always is one.
         target = _by_distance(box, position.targets - position.boxes)[0]
         lines.append(f"box {_offset(player, box)} goal {_offset(box, target)}")
         lines.append(f"around {_around(position, box)}")
@@ -321,9 +322,12 @@ class SokobanEngine:
 
     def _reward(self, before: Position) -> float:
         now = self._position
+        # gym-sokoban pays for the change, so pushing a box off and on again gains
+        # nothing.
         reward = -0.1 + now.boxes_home - before.boxes_home
         if now.is_solved:
             reward += 10.0
+        # Rewards are tenths; a sum of floats would show its last digits.
         return round(reward, 1)
 
     def _observe(self, accepted: bool, reward: float) -> Observation:

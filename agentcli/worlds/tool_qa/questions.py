@@ -107,6 +107,7 @@ def rows_of_split(data: Path, options: ToolQaOptions, split: str) -> tuple[QaRow
             f"{data}: none of its questions belongs to the split {split}; name more "
             "data with --data"
         )
+    # Files list questions by category; the first N of a split should hold them all.
     random.Random(options.seed).shuffle(rows)
     return tuple(rows[: getattr(options.sizes, split)])
 

@@ -66,6 +66,7 @@ class Catalogue:
     def order(self) -> list[int]:
         """The goals' numbers, shuffled as WebShop shuffles them."""
         order = list(range(self._ends[-1] if self._ends else 0))
+        # The same generator and seed as WebShop, so goal 0 here is its goal 0.
         random.Random(SHUFFLE).shuffle(order)
         return order
 
@@ -175,5 +176,6 @@ def _write(folder: Path, products: Iterable[Product], goals: str) -> None:
                 yield product.indexed_text
 
     Bm25Index.over(map(lucene_words, indexed_texts())).save(folder / INDEX)
+    # int64: the file of all products may be larger than 4 GiB.
     np.save(folder / OFFSETS, np.array(offsets, dtype=np.int64))
     (folder / ASKERS).write_bytes(msgspec.json.encode(askers))

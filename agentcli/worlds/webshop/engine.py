@@ -283,6 +283,8 @@ class WebshopEngine:
         return Observation(
             text=text,
             actions=self._actions(),
+            # Without `accepted` and `looked`: they tell of the action, not of the
+            # state.
             state=repr(visit[:6]),
             canonical=f"{text} clicked: [{clicked}]" if clicked else text,
             accepted=visit.accepted,

@@ -194,6 +194,7 @@ def _prices(pricing: str | None, place: str) -> tuple[float, ...]:
 
 def color_of(option: str) -> str:
     """The first known color in an option; without one the option as it is."""
+    # The order of the list decides, as in WebShop: "dark blue" is blue.
     for color in COLORS:
         if color in option:
             return color

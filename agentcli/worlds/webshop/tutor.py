@@ -319,6 +319,7 @@ class _NextMove:
             return Advice("explore", "open", click(hits[0].asin))
         if max(self.known.pages_read) < PAGES_READ:
             return Advice("explore", "next page", click(NEXT))
+        # Nothing is left to open: the least bad of the last page is taken after all.
         rest = min(self.known.hits, key=self._regret, default=None)
         if rest is None:
             return Advice("think", FINISHED, click(BACK))

@@ -215,6 +215,8 @@ class FactTable:
             lost = gained << self.count
             if effect[0] == "n":
                 gained, lost = lost, gained
+            # Both forms of an atom change: what becomes false is a `not_` fact from
+            # then on.
             removed |= lost
             added = added & ~lost | gained
         return ~removed, added

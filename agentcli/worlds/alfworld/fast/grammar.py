@@ -330,6 +330,7 @@ class Renderer:
         for rule in rules:
             condition, _ = self._search(rule.condition, scope)
             options.append((condition, self.text(rule.body, scope)))
+        # A rule without a condition always applies, so none after it is reached.
         if not rules[0].condition:
             return options[0][1]
 
@@ -418,6 +419,8 @@ class Renderer:
                         if group is None:
                             continue
                         for new in group.among(facts):
+                            # Distinct placeholders are distinct entities, also across
+                            # the patterns.
                             for thing in new:
                                 if thing in answer:
                                     break

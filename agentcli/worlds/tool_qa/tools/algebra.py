@@ -171,6 +171,7 @@ def _factor(arguments: list[ast.expr]) -> str:
 
     formula = _formula(_only(arguments))
     if formula.is_Integer:
+        # Trial division up to the limit; what is left may be composite, yet in time.
         powers = sympy.factorint(int(formula), limit=10**6)
         return " * ".join(f"{prime}^{power}" for prime, power in powers.items())
     return _shown(sympy.factor(formula))
@@ -228,11 +229,13 @@ def _formula(node: ast.expr) -> Any:
     import sympy
 
     match node:
+        # bool is an int to Python, and True is no number of a formula.
         case ast.Constant(value=bool()):
             raise unknown(node)
         case ast.Constant(value=int() as number):
             return sympy.Integer(number)
         case ast.Constant(value=float() as number):
+            # By its digits: 0.1 is a tenth here, not the nearest binary fraction.
             return sympy.Rational(repr(number))
         case ast.Name(id="pi"):
             return sympy.pi

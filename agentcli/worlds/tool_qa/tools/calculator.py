@@ -161,6 +161,7 @@ def _power(base: Number, exponent: Number) -> Number:
     if isinstance(exponent, Fraction):
         exponent = exponent.numerator if exponent.denominator == 1 else float(exponent)
     if isinstance(exponent, int) and not isinstance(base, float):
+        # Bounded before it is computed: 9 ^ 9 ^ 9 would not end.
         bits = _bits(base) * abs(exponent)
         if bits > MOST_BITS:
             raise ToolError("the value is too large")

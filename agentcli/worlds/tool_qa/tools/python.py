@@ -166,6 +166,8 @@ class PythonTool:
         if not output:
             raise ToolError("the program printed nothing")
         last = output.rsplit("\n", 1)[-1]
+        # A program that prints this word itself is refused too: it cannot be told
+        # apart.
         if last.startswith("error: "):
             raise ToolError(last.removeprefix("error: "))
         return output
