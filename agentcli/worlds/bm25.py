@@ -73,12 +73,15 @@ class Bm25Index:
     def save(self, folder: Path) -> None:
         self._index.save(str(folder), show_progress=False)
 
-    def known(self, words: Iterable[str]) -> list[str]:
-        return [word for word in words if word in self._vocabulary]
+    def best(
+        self, words: Iterable[str], number: int, longest: int | None = None
+    ) -> list[Ranked]:
+        """The texts with one of the words, best first, at most `number`.
 
-    def best(self, words: Iterable[str], number: int) -> list[Ranked]:
-        """The texts with one of the words, best first, at most `number`."""
-        scores = self._scores([self._vocabulary[word] for word in self.known(words)])
+        Of the words that stand in any text, only the first `longest` count.
+        """
+        known = [self._vocabulary[word] for word in words if word in self._vocabulary]
+        scores = self._scores(known[:longest])
         candidates = np.flatnonzero(scores >= _bound(scores, number))
         # Ties at the last place are kept here, and cut by the stable sort below.
         if len(candidates) > number:

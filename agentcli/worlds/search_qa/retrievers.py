@@ -80,8 +80,7 @@ class EmbeddedRetriever:
         return None if place is None else self._documents[place]
 
     def _search(self, query: str, k: int) -> list[Hit]:
-        words = self._index.known(lucene_words(query))
-        ranked = self._index.best(words[:LONGEST_QUERY], k)
+        ranked = self._index.best(lucene_words(query), k, LONGEST_QUERY)
         return [Hit(self._documents[place], score) for place, score in ranked]
 
     @cached_property

@@ -84,9 +84,7 @@ class Catalogue:
         return self._engine()
 
     def _search(self, keywords: str) -> tuple[int, ...]:
-        # Unknown words are dropped first, so that they use up none of LONGEST_QUERY.
-        words = self._index.known(lucene_words(keywords))
-        ranked = self._index.best(words[:LONGEST_QUERY], HITS)
+        ranked = self._index.best(lucene_words(keywords), HITS, LONGEST_QUERY)
         return tuple(place for place, _ in ranked)
 
     def _goal(self, goal: int) -> ShopGoal:

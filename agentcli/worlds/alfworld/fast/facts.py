@@ -201,7 +201,8 @@ class FactTable:
         """The fact that a bit stands for, by the bit's number."""
         self._arguments = cache(self._list_arguments)
         self._mark_of = cache(self._fingerprint)
-        self._indices: dict[Shape, Index] = {}
+        self.index = cache(self._build)
+        """The atoms that a question covers in this game, by the arguments it knows."""
 
     def masks(self, effects: Iterable[str]) -> tuple[int, int]:
         """(bits to keep, bits to add) of an action.
@@ -220,14 +221,6 @@ class FactTable:
             removed |= lost
             added = added & ~lost | gained
         return ~removed, added
-
-    def index(self, pattern: Pattern, hierarchy: "Hierarchy") -> Index:
-        """The atoms that a pattern covers in this game, by the arguments it knows."""
-        index = self._indices.get(pattern.shape)
-        if index is None:
-            index = self._build(pattern.shape, hierarchy)
-            self._indices[pattern.shape] = index
-        return index
 
     def _build(self, shape: Shape, hierarchy: "Hierarchy") -> Index:
         predicate = shape.predicate.removeprefix("not_")

@@ -17,6 +17,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -221,20 +222,16 @@ class Renderer:
         }
         """Action -> what its command asks for."""
         self._rules: dict[tuple[str, Scope], Render] = {}
-        self._phrases: dict[tuple[str, Scope], Phrases] = {}
+        self.action = cache(self._action)
+        """The texts of an action, by its name and its parameters."""
 
-    def action(self, name: str, scope: Scope) -> Phrases:
-        """The texts of an action with these parameters."""
-        phrases = self._phrases.get((name, scope))
-        if phrases is None:
-            action = self.grammar.actions[name]
-            phrases = Phrases(
-                command=self.text(action.command, scope),
-                feedback=self.text(action.feedback, scope),
-                used=self._used(action.command, scope),
-            )
-            self._phrases[name, scope] = phrases
-        return phrases
+    def _action(self, name: str, scope: Scope) -> Phrases:
+        action = self.grammar.actions[name]
+        return Phrases(
+            command=self.text(action.command, scope),
+            feedback=self.text(action.feedback, scope),
+            used=self._used(action.command, scope),
+        )
 
     def varying(self, changed: Iterable[str]) -> set[str]:
         """Actions whose command asks for predicates that `changed` names."""
@@ -410,7 +407,7 @@ class Renderer:
         ) -> list[Entities]:
             answers = [entities]
             for pattern in patterns:
-                index = table.index(pattern, hierarchy)
+                index = table.index(pattern.shape, hierarchy)
                 extended = []
                 for answer in answers:
                     known = pattern.known(answer)
