@@ -311,7 +311,7 @@ class EzPointsWorld:
         return sorted({*NUMBERS, *FACES, *ACTIONS})
 
     def next(self, context: Context, seed: int, habits: EzPointsHabits) -> Advice:
-        """The next sign of a formula that makes 12, with the faults asked for."""
+        """The next sign of a formula that makes 12, with the mistakes of these habits."""
         deal, formula = read(context, self.options.pixels)
         rng = random.Random(derive_seed("ezpoints", seed, *formula))
         if rng.random() < habits.overlook:

@@ -380,7 +380,7 @@ def draw(options: AlfworldOptions, split: str) -> list[str]:
     for index, kind in enumerate(deck):
         scene = rng.choice(scenes_of[kind])
         goals_of = choices(scene, kind)
-        # Objects alike often, then their goals: else a mug with ten homes would be
+        # Objects equally often, then their goals: else a mug with ten homes would be
         # frequent.
         thing = rng.choice(list(goals_of))
         goal = rng.choice(goals_of[thing])

@@ -6,6 +6,7 @@ opened.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,8 +77,7 @@ class AlfworldWorld:
     def __init__(self, settings: EnvironmentSettings) -> None:
         self.options = decode_options(settings.options)
         self.data = dataset.data_folder(settings.data)
-        self._ids: dict[str, dict[str, None]] = {}
-        """Folder -> the ids of its games, in the order of its tasks."""
+        self._list = cache(self._ids)
 
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:
@@ -115,15 +115,14 @@ class AlfworldWorld:
             },
         )
 
-    def _list(self, folder: str) -> dict[str, None]:
-        if folder not in self._ids:
-            if self.data:
-                ids = list(dataset.list_games(self.data, folder))
-            else:
-                ids = draw(self.options, folder)
-            ids.sort(key=lambda identifier: (identifier.rsplit("/", 1)[1], identifier))
-            self._ids[folder] = dict.fromkeys(ids)
-        return self._ids[folder]
+    def _ids(self, folder: str) -> dict[str, None]:
+        """The games of a folder, in the order of its tasks; a dict, to look one up."""
+        if self.data:
+            ids = list(dataset.list_games(self.data, folder))
+        else:
+            ids = draw(self.options, folder)
+        ids.sort(key=lambda identifier: (identifier.rsplit("/", 1)[1], identifier))
+        return dict.fromkeys(ids)
 
     def locate(self, task: Task) -> Path:
         """The task's game.tw-pddl; a generated one is made if the cache lacks it.

@@ -185,7 +185,7 @@ class Simulator:
 
     @contextmanager
     def drawing_aside(self, game: "ScienceGame") -> Iterator[None]:
-        """Lets what is asked of a game draw random numbers of its own."""
+        """Gives the questions asked in the block random numbers of their own."""
         self.enter(game)
         # The same seed each time: what is listed must not depend on how often one asks.
         self._aside.setSeed(0)

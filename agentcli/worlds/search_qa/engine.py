@@ -294,7 +294,7 @@ DIGEST_SIZE = 8
 
 
 class Inquiry(NamedTuple):
-    """All that a state is, and how the action that led there was taken."""
+    """A state, and how the engine took the action that led there."""
 
     shown: frozenset[Shown] = frozenset()
     open: Shown | None = None

@@ -12,7 +12,7 @@ Rows without answers that MuSiQue marks as not answerable are left out.
 
 import re
 from collections.abc import Iterator
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 import msgspec
@@ -250,7 +250,7 @@ class QaSource:
         self._corpus = None
         if options.corpus is not None:
             self._corpus = Path(options.corpus).expanduser().resolve()
-        self._by_id: dict[str, dict[str, Question]] = {}
+        self._by_id = cache(self._questions_by_id)
 
     @cached_property
     def retriever(self) -> Retriever:
@@ -285,14 +285,13 @@ class QaSource:
 
     def question(self, task: Task) -> Question:
         """The question of a task. Raises DataError for a task of other settings."""
-        split = task.split
-        if split not in self._by_id:
-            questions = self._questions(split)
-            self._by_id[split] = {question.id: question for question in questions}
-        question = self._by_id[split].get(task.id)
+        question = self._by_id(task.split).get(task.id)
         if question is None:
             raise foreign_task(task)
         return question
+
+    def _questions_by_id(self, split: str) -> dict[str, Question]:
+        return {question.id: question for question in self._questions(split)}
 
     def _questions(self, split: str) -> tuple[Question, ...]:
         if self._data is not None:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 FACTS_SHOWN = 3
 """Facts that the prompt mentions beside the first of the way."""
 LONGEST_TEXT = 300
-"""Characters of a question or an observation of another hand."""
+"""Characters of a question that was not generated, and of what was seen last."""
 _FACT = re.compile(r"The (\w+) of (\w+ \w+) is (\w+ \w+)\.")
 _PAGE = re.compile(r"^\[[^\]]*\] .+, part (\d+) of (\d+): ")
 
@@ -75,7 +75,7 @@ class Lookup(NamedTuple):
     """What an agent can know from its own past."""
 
     wanted: Wanted | None
-    """None for a question of another hand."""
+    """None for a question that was not generated."""
     facts: dict[tuple[str, str], str]
     """(relation, thing) -> another thing, for the relations that are asked for; what was
     read last stands first.
@@ -252,7 +252,7 @@ class _Seeker:
 
 
 def _search_or_guess(context: Context, lookup: Lookup) -> Advice:
-    """Of a question of another hand, only the text is known."""
+    """Searches once for a question that was not generated, then guesses."""
     if lookup.results:
         return Advice("explore", "guess", spelled(ANSWER, lookup.results[0]))
     query = context.instruction[:LONGEST_TEXT].replace("[", "(").replace("]", ")")

@@ -37,7 +37,7 @@ from agentcli.worlds.tool_qa.tools.calculator import evaluate, written
 
 
 class Sizes(msgspec.Struct, kw_only=True, frozen=True):
-    """Questions of each split (Rare-tool section 4: 2,500 and 840); of real ones at most."""
+    """Questions of each split (Rare-tool section 4: 2,500 and 840); at most, from a file."""
 
     train: Count = 2500
     valid: Count = 100
@@ -45,7 +45,7 @@ class Sizes(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class ToolQaOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """What is asked."""
+    """Settings of the world: its questions and its tools."""
 
     sizes: Sizes = msgspec.field(default_factory=Sizes)
     templates: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] | None = None
@@ -55,7 +55,7 @@ class ToolQaOptions(msgspec.Struct, kw_only=True, frozen=True):
     choices: Annotated[int, msgspec.Meta(ge=2, le=10)] = 10
     """Options of a generated question."""
     seed: Seed = 0
-    """Of the generated questions, and of the split of real ones."""
+    """Seed of the generated questions, and of the order of those from a file."""
 
 
 LETTERS = "ABCDEFGHIJ"
@@ -139,14 +139,14 @@ VALUES = "vw"
 
 
 class Need(NamedTuple):
-    """Something that must be known on the way; the last one is the answer."""
+    """A value that must be known on the way; the last one is the answer."""
 
     fact: str
     """Name of the fact that is looked up; empty for a result."""
     calls: tuple[tuple[str, str], ...]
     """Tool and argument; an argument with {v} or {w} waits for a value before it."""
     value: str = ""
-    """The text that says it, a number or a word; empty for one who must find out."""
+    """A number or a word; empty where the agent must find it out."""
 
 
 class Reading(NamedTuple):
@@ -169,7 +169,7 @@ def _patterns() -> list[tuple[re.Pattern[str], Template]]:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """Reads the slots of a question back."""
+    """The pattern that reads the slots of a question back."""
     pattern = re.escape(text)
     for name in NUMBERS + EXPONENT:
         pattern = pattern.replace(rf"\{{{name}\}}", rf"(?P<{name}>\d+)", 1)

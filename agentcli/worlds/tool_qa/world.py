@@ -89,7 +89,7 @@ class Insight(NamedTuple):
     question: str
     options: tuple[str, ...]
     reading: Reading | None
-    """None for a question of another hand."""
+    """None for a question that no template made."""
     values: dict[str, str]
     """The values that were looked up, by slot."""
     asked: tuple[tuple[str, str], ...]
@@ -221,7 +221,7 @@ def _tried(context: Context) -> set[tuple[str, str]]:
 
 
 def _search_or_guess(insight: Insight, seed: int, tools: Collection[str]) -> Advice:
-    """Of a question that no template reads, only the text is known."""
+    """Searches once for a question that no template made, then guesses."""
     if insight.asked or "search" not in tools:
         return _guess(insight, seed)
     query = insight.question[:LONGEST_QUERY].replace("[", "(").replace("]", ")")
@@ -243,7 +243,7 @@ HOW = (
 
 
 class Reached(NamedTuple):
-    """All that a state is: results without repeats, and what was observed last."""
+    """A state: the results without repeats, and what was observed last."""
 
     results: tuple[tuple[str, str], ...]
     """Call and its result, sorted; errors are left out: they teach nothing."""

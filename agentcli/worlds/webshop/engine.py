@@ -25,7 +25,7 @@ SEARCH_HINT = "search[<your query>]"
 
 
 class Visit(NamedTuple):
-    """All that a state is, and how the action that led there was taken."""
+    """A state, and how the engine took the action that led there."""
 
     page: Literal["search", "results", "item", "sub", "done"] = "search"
     keywords: str = ""

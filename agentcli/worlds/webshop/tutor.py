@@ -1,4 +1,4 @@
-"""All that serves a policy from scratch: what was seen, a short prompt, an expert.
+"""WebShop for policies from scratch: what was seen, a short prompt, an expert.
 
 Everything is read off the instruction and the texts of pages, so it also works where
 other pages come first, as in several copies of the world at once. The expert knows only

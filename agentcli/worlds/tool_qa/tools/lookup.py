@@ -1,4 +1,4 @@
-"""facts, wikipedia, search and papers: what stands somewhere.
+"""facts, wikipedia, search and papers: tools that look things up.
 
 facts is a table that must be asked by name. The other three search a corpus with bm25
 (bm25s), and answer with whole documents.
