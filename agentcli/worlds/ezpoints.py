@@ -246,7 +246,8 @@ class EzPointsEngine:
         pictures: tuple[Picture, ...] = ()
         if self._options.pictures:
             cards = IN_THE_PICTURE
-            pictures = (self._picture(),)
+            shown = tuple((card.rank, card.suit) for card in self._deal)
+            pictures = (Picture(draw_cards(shown, self._options.pixels)),)
         end: Literal["success", "failure"] | None = None
         if now.ended:
             end = "success" if now.reward == REWARD else "failure"
@@ -259,10 +260,6 @@ class EzPointsEngine:
             end=end,
             pictures=pictures,
         )
-
-    def _picture(self) -> Picture:
-        cards = tuple((card.rank, card.suit) for card in self._deal)
-        return Picture(draw_cards(cards, self._options.pixels))
 
 
 class EzPointsWorld:

@@ -72,13 +72,6 @@ def _examined(path: str, environ: Mapping[str, str]) -> tuple[str, bool]:
     return f"{program}: Java {version[1]}", True
 
 
-def jar_path() -> Path:
-    """The simulator's jar. Raises ImportError where it is not installed."""
-    from scienceworld.constants import JAR_PATH
-
-    return Path(JAR_PATH)
-
-
 FLAGS = (
     "-XX:+UnlockExperimentalVMOptions",
     "-XX:hashCode=2",
@@ -111,10 +104,11 @@ class Simulator:
 
     def __init__(self, heap_mb: int) -> None:
         from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+        from scienceworld.constants import JAR_PATH
 
         # It reports at length what `speaking` turns into one line.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
-        jar = jar_path()
+        jar = Path(JAR_PATH)
         # The simulator reads and writes this file where it runs.
         self._folder = ScratchFolder()
         shutil.copy(jar.with_name("object_type_ids.tsv"), self._folder.name)

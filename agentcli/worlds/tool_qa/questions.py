@@ -476,14 +476,10 @@ class QuestionSource:
         if self._data is not None and prefix == REAL:
             row = load_rows(self._data).get(int(rest))
             if row is not None:
-                return real_question(row)
+                # Only the answer of a real question is known, not the way to it.
+                answer = Need("", (), row.options[row.answer_index])
+                return ToolQuestion(row, (answer,))
         raise foreign_task(task)
-
-
-def real_question(row: QaRow) -> ToolQuestion:
-    """A question of a file; only its answer is known, not the way to it."""
-    answer = Need("", (), row.options[row.answer_index])
-    return ToolQuestion(row, (answer,))
 
 
 def digest(options: ToolQaOptions) -> str:

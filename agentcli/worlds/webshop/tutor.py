@@ -311,7 +311,9 @@ class _NextMove:
     def _open(self) -> Advice:
         """Opens a hit, turns the page, or settles for one that was refused."""
         # In several copies, those that another copy opens are left out of the list.
-        hits = [hit for hit in open_hits(self.known) if self._is_possible(hit)]
+        hits = [
+            hit for hit in open_hits(self.known) if click(hit.asin) in self.possible
+        ]
         if not self.overlooks:
             hits = [hit for hit in hits if self._is_promising(hit)]
             hits.sort(key=self._preference)
@@ -324,9 +326,6 @@ class _NextMove:
         if rest is None:
             return Advice("think", FINISHED, click(BACK))
         return Advice("explore", "settle", click(rest.asin))
-
-    def _is_possible(self, hit: Item) -> bool:
-        return click(hit.asin) in self.possible
 
     def _is_promising(self, hit: Item) -> bool:
         missing = hit.missing(self.wish)

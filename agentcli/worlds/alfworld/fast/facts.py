@@ -199,8 +199,8 @@ class FactTable:
             self.count += signature.count
         self.fact = cache(self._fact)
         """The fact that a bit stands for, by the bit's number."""
-        self._arguments = cache(self._list_arguments)
-        self._mark_of = cache(self._fingerprint)
+        self._arguments = cache(lambda position: self.signatures[position].atoms())
+        self._mark_of = cache(lambda number: statekey.fingerprint(self.fact(number)))
         self.index = cache(self._build)
         """The atoms that a question covers in this game, by the arguments it knows."""
 
@@ -275,12 +275,6 @@ class FactTable:
         for number in numbers(facts):
             mark ^= self._mark_of(number)
         return mark
-
-    def _fingerprint(self, number: int) -> int:
-        return statekey.fingerprint(self.fact(number))
-
-    def _list_arguments(self, position: int) -> list[Entities]:
-        return self.signatures[position].atoms()
 
 
 def _groups(

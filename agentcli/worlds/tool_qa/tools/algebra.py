@@ -99,13 +99,10 @@ def _result(tree: ast.expr) -> str:
         return _solve([tree])
     if isinstance(tree, ast.Call) and called(tree) in COMMANDS:
         return COMMANDS[called(tree)](tree.args)
-    return _shown(_simplified(_formula(tree)))
-
-
-def _simplified(formula: Any) -> Any:
     import sympy
 
-    return formula if formula.is_number else sympy.simplify(formula)
+    formula = _formula(tree)
+    return _shown(formula if formula.is_number else sympy.simplify(formula))
 
 
 def _solve(arguments: list[ast.expr]) -> str:
@@ -115,7 +112,9 @@ def _solve(arguments: list[ast.expr]) -> str:
     variable = _variable(difference)
     numerator, _ = sympy.fraction(sympy.together(difference))
     polynomial = _polynomial(numerator, variable)
-    if isinstance(polynomial, sympy.Poly) and _is_rational(polynomial):
+    # sympy orders the roots of a polynomial only where its coefficients are fractions.
+    is_polynomial = isinstance(polynomial, sympy.Poly)
+    if is_polynomial and (polynomial.domain.is_ZZ or polynomial.domain.is_QQ):
         roots = sympy.real_roots(polynomial)
     else:
         roots = sympy.solve(difference, variable)
@@ -123,11 +122,6 @@ def _solve(arguments: list[ast.expr]) -> str:
     if not real:
         raise ToolError("no real solution")
     return ", ".join(f"{variable} = {root}" for root in real)
-
-
-def _is_rational(polynomial: Any) -> bool:
-    """Whether its coefficients are fractions: sympy orders the roots of no other."""
-    return bool(polynomial.domain.is_ZZ or polynomial.domain.is_QQ)
 
 
 def _diff(arguments: list[ast.expr]) -> str:
