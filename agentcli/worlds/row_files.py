@@ -110,6 +110,7 @@ class LinesOnDisk(Sequence[RowT]):
             return [self[one] for one in range(*place.indices(len(self)))]
         # The range turns a negative place into its own, and refuses one beyond.
         number = range(len(self))[place]
-        start, end = int(self._starts[number]), int(self._starts[number + 1])
+        start = int(self._starts[number])
+        end = int(self._starts[number + 1])
         # A position of the file itself would be moved by other threads.
         return self._decode(os.pread(self._file.fileno(), end - start, start))

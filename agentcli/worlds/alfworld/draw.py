@@ -212,7 +212,8 @@ def _synthetic(
 ) -> Receptacle:
     x, z = spot
     height = rng.uniform(0.1, 1.5)
-    place = f"{x * STEP:+06.2f}|{height:+06.2f}|{z * STEP:+06.2f}"
+    metres = (x * STEP, height, z * STEP)
+    place = "|".join(f"{number:+06.2f}" for number in metres)
     parent = kind.removesuffix("Basin")
     identifier = f"{parent}|{place}"
     # The basin of a sink is a part of it.

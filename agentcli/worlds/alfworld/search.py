@@ -228,7 +228,8 @@ def _sightings(known: Knowledge, goal: Goal) -> str:
         sightings += known.sightings(goal.place)
     # What already lies in a goal receptacle comes first.
     sightings.sort(key=lambda sighting: type_of(sighting[1]) != goal.place)
-    return " ".join(f"{thing} {place}" for thing, place in sightings[:SIGHTINGS])
+    shown = sightings[:SIGHTINGS]
+    return " ".join(f"{thing} {place}" for thing, place in shown)
 
 
 def _last(context: Context, goal: Goal) -> str:

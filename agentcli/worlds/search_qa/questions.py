@@ -95,7 +95,11 @@ def _pairs(rng: random.Random, number: int) -> list[str]:
     pool = list(words)
     rng.shuffle(pool)
     pairs = rng.sample(range(size * size), number)
-    return [f"{pool[pair % size]} {pool[size + pair // size]}" for pair in pairs]
+    names = []
+    for pair in pairs:
+        last, first = divmod(pair, size)
+        names.append(f"{pool[first]} {pool[size + last]}")
+    return names
 
 
 def _other(rng: random.Random, places: list[int], place: int) -> int:

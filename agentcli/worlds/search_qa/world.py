@@ -134,7 +134,8 @@ def compact(context: Context) -> str:
         found = " , ".join(lookup.results) or "none"
         lines.append(f"results of {query} : {found}")
     if lookup.opened:
-        lines.append(f"page {lookup.opened[-1]} {'more' if lookup.more else 'end'}")
+        rest = "more" if lookup.more else "end"
+        lines.append(f"page {lookup.opened[-1]} {rest}")
     return "\n".join(lines)
 
 

@@ -169,9 +169,11 @@ def _offset(start: Cell, end: Cell) -> str:
     right = end[1] - start[1]
     parts = []
     if down:
-        parts.append(f"{'down' if down > 0 else 'up'} {abs(down)}")
+        way = "down" if down > 0 else "up"
+        parts.append(f"{way} {abs(down)}")
     if right:
-        parts.append(f"{'right' if right > 0 else 'left'} {abs(right)}")
+        way = "right" if right > 0 else "left"
+        parts.append(f"{way} {abs(right)}")
     return " ".join(parts)
 
 

@@ -313,7 +313,8 @@ def _article(
     if not facts:
         return
     kind = facts[0].kind
-    opening = f"{subject} is {'an' if kind[0] in 'aeiou' else 'a'} {kind}."
+    article = "an" if kind[0] in "aeiou" else "a"
+    opening = f"{subject} is {article} {kind}."
     sentences = [*map(sentence, facts), rng.choice(FILLERS).format(subject=subject)]
     yield Publication(subject, " ".join([opening, *sentences]))
 

@@ -138,7 +138,8 @@ def type_reward(wanted: Product, bought: Product) -> float:
     overlap = 0.2
     if words:
         # As in WebShop, a word that stands twice in the wanted title counts twice below.
-        overlap = len({*words} & {*title_words(bought.title)}) / len(words)
+        shared_words = {*words} & {*title_words(bought.title)}
+        overlap = len(shared_words) / len(words)
     if overlap == 0:
         return 0.0
     if overlap < 0.1:

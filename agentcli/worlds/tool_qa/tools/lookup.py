@@ -42,7 +42,8 @@ def _table() -> dict[str, str]:
     rows = {}
     for fact in knowledge().facts.values():
         if "facts" in fact.places:
-            rows[plain(fact.name)] = f"{fact.name} = {fact.value} {fact.unit}".strip()
+            row = f"{fact.name} = {fact.value} {fact.unit}"
+            rows[plain(fact.name)] = row.strip()
     return rows
 
 
