@@ -1,15 +1,13 @@
 """Makes real ALFWorld games: what lies where, and the files the engine plays.
 
-The rooms are real (see layouts); only the positions of objects are drawn. A game is the
+The rooms are real (draw.py); only the positions of objects are drawn. A game is the
 same bytes wherever it is made: everything random comes from the settings' digest and
 the task id. A game is written as one folder, renamed into place when complete, so
 several processes may want the same one at once.
 
-The traj_data.json beside every game, for alfworld's own loader and expert.
-
-The official files also hold the pictures, poses and human sentences of ALFRED. A
-generated game has none: those fields are there but empty, and the annotation repeats
-the task sentence.
+A traj_data.json lies beside every game, for alfworld's own loader and expert. The
+official ones also hold the pictures, poses and human sentences of ALFRED. Here those
+fields are there but empty, and the annotation repeats the task sentence.
 """
 
 import json

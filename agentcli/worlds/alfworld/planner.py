@@ -5,10 +5,9 @@ that, bring it to its place. It plans with each object of the right type and tak
 shortest plan, so it uses work that is half done: an object in hand or already cleaned,
 or one of two in place. Facts have the names that the agent sees; no engine is imported.
 
-The goal of an ALFWorld task, read from its sentence or from its folder name.
-
-The sentences are those of alfworld's goal library. Free sentences by people (which the
-official games do not use) have no goal here; the folder name then says it.
+The goal is read from the task sentence, which is one of alfworld's goal library. Free
+sentences by people (which the official games do not use) have no goal here; the name of
+the game's folder then says it.
 """
 
 import re

@@ -1,13 +1,11 @@
 """Where questions and documents come from: both are generated, read, or served.
 
-Questions of published data sets, read unchanged.
-
-The layouts are those of Natural Questions (open), HotpotQA, 2WikiMultihopQA, MuSiQue,
-Bamboogle, TriviaQA and PopQA as their authors publish them, and the one layout that
-FlashRAG, Search-R1 and ASearcher bring all of them into (`golden_answers`). A name with
-train, dev or test in it says which split a file is of; any other file is a test set.
-Beside 2WikiMultihopQA's files id_aliases.json names further answers.
-Rows without answers that MuSiQue marks as not answerable are left out.
+Questions of published data sets are read unchanged. Their layouts are those of Natural
+Questions (open), HotpotQA, 2WikiMultihopQA, MuSiQue, Bamboogle, TriviaQA and PopQA, and
+the one layout that FlashRAG, Search-R1 and ASearcher bring all of them into
+(`golden_answers`). A name with train, dev or test in it says which split a file is of;
+any other file is a test set. Beside 2WikiMultihopQA's files id_aliases.json names
+further answers. Rows that MuSiQue marks as not answerable are left out.
 """
 
 import re

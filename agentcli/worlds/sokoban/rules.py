@@ -1,11 +1,8 @@
-"""The rules of Sokoban: what a move does, the grid as text, and how to win.
+"""The rules of Sokoban, and its levels, which are drawn by playing backwards.
 
-The signs are those of gym-sokoban.
-
-The levels of Sokoban, drawn by playing backwards.
-
-Boxes start on their targets and are pulled away, so every level can be solved. The
-level's own digest says which split it belongs to, so no two splits share a level.
+The signs of the text grid are those of gym-sokoban. Boxes start on their targets and
+are pulled away, so every level can be solved. The level's own digest says which split
+it belongs to, so no two splits share a level.
 """
 
 import random

@@ -4,8 +4,6 @@ A title names two of a product's three attributes. The third stands in its first
 the search engine reads that, an agent only on the page Features. Each product has some
 values of each option, so that not every product that fits can be had as it is wanted.
 
-The kinds of product of the generated catalogue: what they can be like, and cost.
-
 Attributes, options and categories are spelled as in WebShop's files. No value of an
 option holds the name of a color by accident, or the reward could not tell it apart.
 """

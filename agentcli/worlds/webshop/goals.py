@@ -1,10 +1,8 @@
-"""Goals: what is asked for, in words and as the reward reads it.
+"""Goals, and the reward of a purchase as WebShop computes it (Yao et al. 2022, section 3).
 
 A synthetic goal asks for one combination of a product's options, a human one for what a
 person wrote. Where WebShop draws a price without a seed, the draw follows from the asin
 here, so that a goal is the same in every process.
-
-The reward of a purchase, as WebShop computes it (Yao et al. 2022, section 3).
 
     reward = r_type * (attributes hit + options hit + price fits)
                     / (attributes wanted + options wanted + 1)

@@ -6,10 +6,9 @@ action is two masks, a copy is free, and two sets are compared as numbers. Atoms
 numbered in TextWorld's order, so walking through the set bits from below enumerates
 facts as TextWorld does.
 
-One PDDL problem translated for the planner, as plain data that lies on disk.
-
-The planner needs numbers only, so it loads shortened names of atoms and operators. The
-full names are kept here, in a form that decodes fast.
+A translated PDDL problem is plain data that lies on disk. The planner needs numbers
+only, so it loads shortened names of atoms and operators; the full names are kept in it,
+in a form that decodes fast.
 """
 
 from bisect import bisect_right

@@ -1,16 +1,15 @@
-"""The text grammar of a game as plain data: rules, command templates, feedback.
+"""The text grammar of a game as plain data, compiled into closures over facts.
 
-TextWorld parses the grammar. This file copies the result into structs that can be kept
-on disk, because parsing takes longer than playing a hundred episodes. Games differ only
-in their task sentence, so it is taken out before parsing and put back when a text is
+TextWorld parses the grammar. The result is copied into structs that can be kept on
+disk, because parsing takes longer than playing a hundred episodes. Games differ only in
+their task sentence, so it is taken out before parsing and put back when a text is
 rendered: one parse serves a whole data set.
 
-The text grammar compiled into closures: text = render(table, facts, entities).
-
 TextWorld derives a text by copying and re-parsing symbols. Here each rule is compiled
-once per scope (the placeholders that are bound when it is reached) and serves all games
-with that grammar. What a scope binds is known beforehand, so an entity is a position in
-a tuple. Expressions are compiled from Python's syntax tree, never evaluated as code.
+once per scope (the placeholders that are bound when it is reached) into a function,
+text = render(table, facts, entities), and serves all games with that grammar. What a
+scope binds is known beforehand, so an entity is a position in a tuple. Expressions are
+compiled from Python's syntax tree, never evaluated as code.
 """
 
 import ast
