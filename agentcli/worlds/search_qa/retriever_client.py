@@ -17,7 +17,7 @@ errored leaf.
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -42,7 +42,7 @@ LARGEST_BODY = 16 * 2**20
 MAY_PASS = frozenset({408, 425, 429})
 """Refusals worth another attempt, beside 5xx."""
 
-AnswerT = TypeVar("AnswerT")
+ResultT = TypeVar("ResultT")
 
 
 class ServedDocument(msgspec.Struct, frozen=True):
@@ -60,22 +60,10 @@ class ServedHit(msgspec.Struct, frozen=True):
     score: float
 
 
-class ScoredAnswer(msgspec.Struct, frozen=True):
-    """What /retrieve answers with scores."""
+class Answer(msgspec.Struct, Generic[ResultT], frozen=True):
+    """What the server answers: a result for each query or page."""
 
-    result: list[list[ServedHit]]
-
-
-class BareAnswer(msgspec.Struct, frozen=True):
-    """What /retrieve answers without scores."""
-
-    result: list[list[ServedDocument]]
-
-
-class PagesAnswer(msgspec.Struct, frozen=True):
-    """What /access answers."""
-
-    result: list[ServedDocument | None]
+    result: list[ResultT]
 
 
 class _AttemptFailed(Exception):
@@ -125,7 +113,8 @@ class HttpRetriever:
 
     def access(self, id: str) -> Document | None:
         """The page of an id, under the protocol asearcher. Raises as `search`."""
-        (page,) = self._ask("/access", {"urls": [id]}, PagesAnswer, 1).result
+        pages = Answer[ServedDocument | None]
+        (page,) = self._ask("/access", {"urls": [id]}, pages, 1)
         return None if page is None else _document(page, id)
 
     def _hits(self, asked: dict[str, object], lists: int, most: int) -> list[list[Hit]]:
@@ -133,10 +122,11 @@ class HttpRetriever:
         body = {**asked, "topk": most, "return_scores": scored}
         hits: list[list[Hit]] = []
         if scored:
-            for row in self._ask("/retrieve", body, ScoredAnswer, lists).result:
+            for row in self._ask("/retrieve", body, Answer[list[ServedHit]], lists):
                 hits.append([Hit(_document(hit.document), hit.score) for hit in row])
         else:
-            for bare in self._ask("/retrieve", body, BareAnswer, lists).result:
+            documents = Answer[list[ServedDocument]]
+            for bare in self._ask("/retrieve", body, documents, lists):
                 hits.append([Hit(_document(document), 0.0) for document in bare])
         # More than was asked for would change the observation with the server.
         longest = max(map(len, hits), default=0)
@@ -145,17 +135,20 @@ class HttpRetriever:
         return hits
 
     def _ask(
-        self, route: str, body: dict[str, object], kind: type[AnswerT], count: int
-    ) -> AnswerT:
+        self,
+        route: str,
+        body: dict[str, object],
+        kind: type[Answer[ResultT]],
+        count: int,
+    ) -> list[ResultT]:
         data = self._post(route, msgspec.json.encode(body))
         try:
-            answer = msgspec.json.decode(data, type=kind)
+            results = msgspec.json.decode(data, type=kind).result
         except UNREADABLE as error:
             raise self._nonsense(fault_in(error, data)) from error
-        given = len(answer.result)  # type: ignore[attr-defined]
-        if given != count:
-            raise self._nonsense(f"{given} results for {count} questions")
-        return answer
+        if len(results) != count:
+            raise self._nonsense(f"{len(results)} results for {count} questions")
+        return results
 
     def _nonsense(self, fault: str) -> EngineError:
         return EngineError(

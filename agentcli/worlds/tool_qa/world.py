@@ -10,7 +10,7 @@ which tools may answer. What a tool does not know it learns only by asking.
 """
 
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -119,13 +119,19 @@ def insight_of(context: Context) -> Insight:
     return Insight(question, tuple(options), reading, values, asked, [*letters])
 
 
-def _asked(context: Context) -> list[tuple[str, str]]:
-    pairs = []
+def _calls(context: Context) -> Iterator[tuple[ToolCall, str]]:
+    """The calls that were made, each with the text that followed."""
     for action, text in zip(context.actions, context.observations[1:], strict=True):
         call = read_call(action)
-        if call and text.startswith(f"{call.name}: "):
-            pairs.append((call.name, text.removeprefix(f"{call.name}: ")))
-    return pairs
+        if call:
+            yield call, text
+
+
+def _asked(context: Context) -> Iterator[tuple[str, str]]:
+    """Tools with their results; what was refused has no result."""
+    for call, text in _calls(context):
+        if text.startswith(f"{call.name}: "):
+            yield call.name, text.removeprefix(f"{call.name}: ")
 
 
 def _answers(
@@ -200,7 +206,7 @@ def advise(
         return _guess(insight, seed)
     if indulges(habits, "wander", seed):
         random.Random(derive_seed(seed, need.fact)).shuffle(calls)
-    tried = _tried(context)
+    tried = {(call.name, call.argument) for call, _ in _calls(context)}
     left = [call for call in calls if call not in tried]
     gives_up = len(left) < len(calls) and indulges(habits, "forget", seed)
     if gives_up or not left:
@@ -208,16 +214,6 @@ def advise(
     name, argument = left[0]
     sentence = "look up" if name in PLACES else "compute"
     return Advice("think", sentence, spelled(name, argument))
-
-
-def _tried(context: Context) -> set[tuple[str, str]]:
-    """The calls that were made; tokens of a tiny policy stand apart."""
-    tried = set()
-    for action in context.actions:
-        call = read_call(action)
-        if call:
-            tried.add((call.name, call.argument))
-    return tried
 
 
 def _search_or_guess(insight: Insight, seed: int, tools: Collection[str]) -> Advice:
