@@ -135,11 +135,11 @@ def official_games(environ: Mapping[str, str]) -> Requisite:
         ]
     except (DataError, OSError) as error:
         return _no_data(str(error))
-    counts = ", ".join(f"{split} {len(ids)}" for split, ids in games.items())
+    counts = [f"{split} {len(ids)}" for split, ids in games.items()]
     # Two data sets with these digests list the same games under the same rules.
     all_ids = "\n".join(sorted(itertools.chain(*games.values())))
     digest = hashlib.sha256(all_ids.encode()).hexdigest()
-    details = [str(folder), counts, f"ids sha256 {digest[:SHOWN]}", *logic]
+    details = [str(folder), ", ".join(counts), f"ids sha256 {digest[:SHOWN]}", *logic]
     return Requisite(name="alfworld data", present=True, detail="; ".join(details))
 
 
@@ -160,7 +160,8 @@ def generated_games(folder: Path) -> Requisite:
         # Another process may be making games, and remove its temporary files.
         with contextlib.suppress(FileNotFoundError):
             size += file.lstat().st_size
-    detail = f"{folder}: {games} games, {size / 2**20:.1f} MiB"
+    mib = size / 2**20
+    detail = f"{folder}: {games} games, {mib:.1f} MiB"
     return Requisite(name=name, present=True, detail=detail)
 
 

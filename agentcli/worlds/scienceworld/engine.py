@@ -155,23 +155,31 @@ def tasks_of_split(split: str, world: str, prefix: str) -> list[Task]:
     return [task for _, task in ranked]
 
 
-ROOMS = (
-    "art studio",
-    "bathroom",
-    "bedroom",
-    "foundry",
-    "greenhouse",
-    "hallway",
-    "kitchen",
-    "living room",
-    "outside",
-    "workshop",
-)
+MAP = {
+    "hallway": (
+        "art studio",
+        "bedroom",
+        "greenhouse",
+        "kitchen",
+        "living room",
+        "workshop",
+    ),
+    "kitchen": ("bathroom", "hallway", "outside"),
+    "greenhouse": ("hallway", "outside"),
+    "outside": ("foundry", "greenhouse", "kitchen"),
+    "art studio": ("hallway",),
+    "bathroom": ("kitchen",),
+    "bedroom": ("hallway",),
+    "foundry": ("outside",),
+    "living room": ("hallway",),
+    "workshop": ("hallway",),
+}
+"""The rooms beside each room; it is one house in all tasks."""
 LOOK_AT = "look at "
 GO_TO = "go to "
 _DOOR = re.compile(r"A door to the ([a-z ]+) \(that is (open|closed)\)")
 _CARRIED = re.compile(r"^\tan? (?:substance called )?(.+?)(?: \(|,|$)", re.MULTILINE)
-_PLACES = ("agent", "air", "door", "inventory", *ROOMS)
+_PLACES = ("agent", "air", "door", "inventory", *MAP)
 
 
 def hints(room: str, inventory: str, things: Sequence[str]) -> tuple[str, ...]:

@@ -37,8 +37,8 @@ from agentcli.worlds.generated import indulges, strikes
 from agentcli.worlds.scienceworld.engine import (
     FORMS,
     GO_TO,
+    MAP,
     MEANINGS,
-    ROOMS,
     SPLITS,
     ScienceWorldEngine,
     ScienceWorldOptions,
@@ -47,26 +47,6 @@ from agentcli.worlds.scienceworld.engine import (
 )
 from agentcli.worlds.scienceworld.simulator import GoldPaths, Simulator, java_here
 
-MAP = {
-    "hallway": (
-        "art studio",
-        "bedroom",
-        "greenhouse",
-        "kitchen",
-        "living room",
-        "workshop",
-    ),
-    "kitchen": ("bathroom", "hallway", "outside"),
-    "greenhouse": ("hallway", "outside"),
-    "outside": ("foundry", "greenhouse", "kitchen"),
-    "art studio": ("hallway",),
-    "bathroom": ("kitchen",),
-    "bedroom": ("hallway",),
-    "foundry": ("outside",),
-    "living room": ("hallway",),
-    "workshop": ("hallway",),
-}
-"""The rooms beside each room; it is one house in all tasks."""
 ANIMALS = (
     "baby baby beaver",
     "baby baby wolf",
@@ -200,7 +180,7 @@ def vocabulary() -> list[str]:
     """Rooms, things and boxes, as whole tokens."""
     boxes = [f"{colour} box" for colour in BOXES]
     kinds = [*SEARCH, "plant"]
-    return sorted({*ROOMS, *ANIMALS, *GOODS, *boxes, *kinds})
+    return sorted({*MAP, *ANIMALS, *GOODS, *boxes, *kinds})
 
 
 def advise(context: Context, seed: int, habits: ScienceWorldHabits) -> Advice:

@@ -137,7 +137,8 @@ def _questions(path: Path, split: str) -> Iterator[tuple[str, Question]]:
             continue
         # Data sets name the field differently; some rows have several of them.
         names = (row.id, row.hotpot_id, row.question_id, row.qid)
-        name = next((name for name in names if name is not None), f"{split}-{number}")
+        given = [name for name in names if name is not None]
+        name = given[0] if given else f"{split}-{number}"
         attributes = _attributes(row, source, str(name))
         question = Question(
             id=f"{source}/{name}",

@@ -42,7 +42,9 @@ from agentcli.worlds.tool_qa.judge import (
 )
 from agentcli.worlds.tool_qa.knowledge import FACTORS, PLACES, knowledge
 from agentcli.worlds.tool_qa.questions import (
+    EXPONENT,
     LETTERS,
+    NUMBERS,
     Need,
     QuestionSource,
     Reading,
@@ -63,7 +65,6 @@ from agentcli.worlds.tool_qa.tools.registry import (
     tool_names,
 )
 
-NUMBER_LETTERS = "abcde"
 LONGEST_QUERY = 200
 """Characters of a question that is searched for as it is."""
 
@@ -165,7 +166,7 @@ def compact(context: Context) -> str:
 
 def _lettered(question: str) -> str:
     """The question with `a =`, `b =` and so on before its numbers."""
-    letters = iter(NUMBER_LETTERS)
+    letters = iter(NUMBERS + EXPONENT)
     words = []
     for word in question.split():
         if word.strip("?.,").isdigit():

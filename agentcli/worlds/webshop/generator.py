@@ -233,7 +233,8 @@ def _new_names(taken: set[str], rng: random.Random) -> tuple[str, str]:
     while not brand or brand in taken:
         syllables = (BEGINNINGS, MIDDLES, ENDS)
         word = "".join(rng.choice(part) for part in syllables)
-        brand = f"{word} {rng.choice(LETTERS[10:])}{rng.randrange(10_000)}"
+        letter = rng.choice(LETTERS[10:])
+        brand = f"{word} {letter}{rng.randrange(10_000)}"
     taken.update((asin, brand))
     return asin, brand
 
@@ -267,4 +268,5 @@ def _pricing(kind: ProductKind, rng: random.Random) -> str:
     low = rng.randint(kind.low, kind.high) - 0.01
     if rng.random() < 0.9:
         return f"${low:.2f}"
-    return f"${low:.2f}${low + rng.randint(1, 9):.2f}"
+    high = low + rng.randint(1, 9)
+    return f"${low:.2f}${high:.2f}"

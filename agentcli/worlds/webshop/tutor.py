@@ -115,7 +115,8 @@ def read_page(text: str) -> Page:
     if len(pieces) < 2 or pieces[0] != "Back to Search":
         return Page("other", pieces)
     if pieces[1].startswith("Page "):
-        return Page("results", pieces, int(pieces[1].split()[1]))
+        _, number, *_ = pieces[1].split()
+        return Page("results", pieces, int(number))
     if pieces[-1] == "Buy Now" and len(pieces) > PIECES_BEHIND_OPTIONS:
         return Page("item", pieces)
     return Page("sub", pieces)

@@ -82,7 +82,8 @@ def real_files(environ: Mapping[str, str]) -> Requisite:
         files = [folder / one for one in names_of_size(size)]
         if all(path.is_file() for path in files):
             total = sum(path.stat().st_size for path in files)
-            sizes.append(f"{size} ({total / 2**20:.1f} MiB)")
+            mib = total / MIB
+            sizes.append(f"{size} ({mib:.1f} MiB)")
     detail = f"{folder}: {', '.join(sizes) or 'neither size is complete'}"
     get = None if sizes else DOWNLOAD
     return Requisite(name=name, present=bool(sizes), detail=detail, get=get)
