@@ -92,8 +92,8 @@ def invented_names(
     names: list[str] = []
     while len(names) < number:
         parts = [rng.choice(STARTS), rng.choice(VOWELS), rng.choice(MIDDLES)]
-        name = "".join(parts) + (ending or rng.choice(VOWELS) + rng.choice("lmnrst"))
-        name = name.capitalize()
+        parts.append(ending or rng.choice(VOWELS) + rng.choice("lmnrst"))
+        name = "".join(parts).capitalize()
         if name.lower() not in taken:
             taken.add(name.lower())
             names.append(name)

@@ -175,7 +175,8 @@ def _id_near(
     near_x = float(x) + rng.uniform(-0.3, 0.3)
     height = rng.uniform(0.1, 1.9)
     near_z = float(z) + rng.uniform(-0.3, 0.3)
-    return f"{kind}|{near_x:+06.2f}|{height:+06.2f}|{near_z:+06.2f}"
+    place = (near_x, height, near_z)
+    return "|".join([kind, *(f"{number:+06.2f}" for number in place)])
 
 
 def _location(point: Point) -> str:

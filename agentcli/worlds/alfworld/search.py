@@ -218,7 +218,8 @@ def compact(context: Context) -> str:
         "shut": " ".join(shut),
         "can": _local(context.admissible, goal),
     }
-    return "\n".join(f"{label} {text}" for label, text in lines.items() if text)
+    known_lines = [f"{label} {text}" for label, text in lines.items() if text]
+    return "\n".join(known_lines)
 
 
 def _sightings(known: Knowledge, goal: Goal) -> str:

@@ -82,7 +82,8 @@ VARIATIONS = {
 ALL = tuple(VARIATIONS)
 LEVELLED = ALL[:-1]
 """The tasks of the levels."""
-NEW = tuple(ALL[index] for index in (1, 4, 8, 11, 13, 16, 18, 21, 24, 28))
+NEW_PLACES = (1, 4, 8, 11, 13, 16, 18, 21, 24, 28)
+NEW = tuple(ALL[place] for place in NEW_PLACES)
 """The tasks of L2."""
 KNOWN = tuple(kind for kind in LEVELLED if kind not in NEW)
 

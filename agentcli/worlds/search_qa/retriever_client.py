@@ -185,7 +185,8 @@ class HttpRetriever:
         status, _, data = answer
         if answer.is_success:
             return data
-        refusal = f"answered {status}: {shown(data[:200].decode(errors='replace'))}"
+        text = data[:200].decode(errors="replace")
+        refusal = f"answered {status}: {shown(text)}"
         if status >= 500 or status in MAY_PASS:
             raise _AttemptFailed(refusal)
         raise EngineError(f"{url}: {refusal}")

@@ -207,7 +207,8 @@ def draw_room(grid: str, pixels: int) -> bytes:
 
     tiles = _tiles(pixels)
     rows = [row.split(" ") for row in grid.split("\n")]
-    room = Image.new("RGB", (pixels * len(rows[0]), pixels * len(rows)))
+    size = (pixels * len(rows[0]), pixels * len(rows))
+    room = Image.new("RGB", size)
     for down, row in enumerate(rows):
         for right, sign in enumerate(row):
             room.paste(tiles[sign], (right * pixels, down * pixels))

@@ -254,7 +254,9 @@ def multiples(slots: Numbers) -> int:
     """How many numbers below a * b are multiples of c or d."""
     total = 0
     for number in range(1, slots["a"] * slots["b"]):
-        total += number % slots["c"] == 0 or number % slots["d"] == 0
+        by_c = number % slots["c"] == 0
+        by_d = number % slots["d"] == 0
+        total += by_c or by_d
     return total
 
 

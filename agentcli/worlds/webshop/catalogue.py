@@ -167,7 +167,8 @@ def _write(folder: Path, products: Iterable[Product], goals: str) -> None:
         """The texts for the index; writes each product on the way."""
         with (folder / PRODUCTS).open("wb") as file:
             for place, product in enumerate(products):
-                offsets.append(offsets[-1] + file.write(msgspec.json.encode(product)))
+                length = file.write(msgspec.json.encode(product))
+                offsets.append(offsets[-1] + length)
                 count = goals_of(product, goals)
                 if count:
                     askers.append(Asker(place, product.asin, count, product.category))

@@ -208,7 +208,8 @@ def rows(options: WebshopOptions) -> Iterator[tuple[RawProduct, RawAttributes]]:
         attributes = rng.sample(kind.attributes, PER_KIND)
         asked = sorted(rng.sample(attributes, ASKED))
         row = _row(kind, attributes, _new_names(names, rng), rng)
-        instruction = f"Find me {asked[0]} {kind.name} with {asked[1]}"
+        first, second = asked
+        instruction = f"Find me {first} {kind.name} with {second}"
         yield (
             row,
             RawAttributes(

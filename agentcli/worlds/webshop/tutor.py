@@ -218,7 +218,8 @@ def compact(context: Context) -> str:
     page = known.page
     if page.kind == "results":
         lines.append(f"page results {page.number}")
-        lines += [f"{item.asin} {_fit(item, wish)}" for item in open_hits(known)]
+        for item in open_hits(known):
+            lines.append(f"{item.asin} {_fit(item, wish)}")
     elif known.item is not None and page.kind in ("item", "sub"):
         lines.append(f"page {page.kind} {_fit(known.item, wish)}")
         lines += _standing(known, known.item)

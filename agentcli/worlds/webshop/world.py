@@ -137,7 +137,9 @@ def read_products(data: Path, options: WebshopOptions) -> Iterator[Product]:
         if raw.asin == "nan" or len(raw.asin) > LONGEST_ASIN or raw.asin in taken:
             continue
         taken.add(raw.asin)
-        yield product_of(raw, attributes.get(raw.asin), human.get(raw.asin, ()), place)
+        listed = attributes.get(raw.asin)
+        asked = human.get(raw.asin, ())
+        yield product_of(raw, listed, asked, place)
 
 
 def _by_asin(path: Path, kind: type[RowT]) -> dict[str, RowT]:

@@ -167,7 +167,8 @@ def _factor(arguments: list[ast.expr]) -> str:
     if formula.is_Integer:
         # Trial division up to the limit; what is left may be composite, yet in time.
         powers = sympy.factorint(int(formula), limit=10**6)
-        return " * ".join(f"{prime}^{power}" for prime, power in powers.items())
+        factors = [f"{prime}^{power}" for prime, power in powers.items()]
+        return " * ".join(factors)
     return _shown(sympy.factor(formula))
 
 
