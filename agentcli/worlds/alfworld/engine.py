@@ -184,6 +184,7 @@ class StockEngine(AlfworldEngine):
         return self._observe(0.0, accepted=True, looked=False)
 
     def step(self, action: str) -> Observation:
+        """TextWorld itself answers."""
         listed = _listed(self._state)
         self._state, reward, _ = self._environment.step(action)
         accepted, looked = judge(action.strip(), listed, self._state.feedback)
@@ -197,11 +198,13 @@ class StockEngine(AlfworldEngine):
         raise EngineError("the stock engine has no snapshots; replay the actions")
 
     def facts(self) -> tuple[Fact, ...]:
+        """All facts as TextWorld has them now, sorted."""
         environment = self._environment
         readable = map(environment._get_human_readable_fact, self._state["_facts"])
         return tuple(sorted((fact.name, *fact.names) for fact in readable))
 
     def close(self) -> None:
+        """Forgets the game."""
         super().close()
         self._environment = None
         self._state = None
@@ -279,12 +282,13 @@ class FastEngine(AlfworldEngine):
         return self._game.opening
 
     def step(self, action: str) -> Observation:
+        """Walks on in the graph of states."""
         state, _ = self.snapshot()
         self._now = state.game.step(state, action)
         return self._now[1]
 
     def snapshot(self) -> Moment:
-        # The state itself: states never change.
+        """The state itself, for states never change."""
         assert self._now is not None
         return self._now
 
@@ -300,10 +304,12 @@ class FastEngine(AlfworldEngine):
         return state.game.look_again(state, observation)
 
     def facts(self) -> tuple[Fact, ...]:
+        """All facts of the state, sorted."""
         state, _ = self.snapshot()
         return tuple(sorted(state.game.table.listed(state.facts)))
 
     def close(self) -> None:
+        """Ends the use of the game."""
         super().close()
         if self._release is not None:
             self._release()

@@ -60,7 +60,7 @@ class ServedHit(msgspec.Struct, frozen=True):
     score: float
 
 
-class Answer(msgspec.Struct, Generic[ResultT], frozen=True):
+class ServedAnswer(msgspec.Struct, Generic[ResultT], frozen=True):
     """What the server answers: a result for each query or page."""
 
     result: list[ResultT]
@@ -113,7 +113,7 @@ class HttpRetriever:
 
     def access(self, id: str) -> Document | None:
         """The page of an id, under the protocol asearcher. Raises as `search`."""
-        pages = Answer[ServedDocument | None]
+        pages = ServedAnswer[ServedDocument | None]
         (page,) = self._ask("/access", {"urls": [id]}, pages, 1)
         return None if page is None else _document(page, id)
 
@@ -122,10 +122,12 @@ class HttpRetriever:
         body = {**asked, "topk": most, "return_scores": scored}
         hits: list[list[Hit]] = []
         if scored:
-            for row in self._ask("/retrieve", body, Answer[list[ServedHit]], lists):
+            for row in self._ask(
+                "/retrieve", body, ServedAnswer[list[ServedHit]], lists
+            ):
                 hits.append([Hit(_document(hit.document), hit.score) for hit in row])
         else:
-            documents = Answer[list[ServedDocument]]
+            documents = ServedAnswer[list[ServedDocument]]
             for bare in self._ask("/retrieve", body, documents, lists):
                 hits.append([Hit(_document(document), 0.0) for document in bare])
         # More than was asked for would change the observation with the server.
@@ -138,7 +140,7 @@ class HttpRetriever:
         self,
         route: str,
         body: dict[str, object],
-        kind: type[Answer[ResultT]],
+        kind: type[ServedAnswer[ResultT]],
         count: int,
     ) -> list[ResultT]:
         data = self._post(route, msgspec.json.encode(body))
