@@ -30,7 +30,7 @@ from agentcli.environments.protocol import Observation
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.worlds.alfworld import generator
-from agentcli.worlds.alfworld.engine import AlfworldEngine
+from agentcli.worlds.alfworld.engine import AlfworldEngine, FastEngine
 from agentcli.worlds.alfworld.fast.game import close_idle
 from agentcli.worlds.alfworld.options import AlfworldOptions
 from agentcli.worlds.alfworld.world import AlfworldWorld
@@ -113,7 +113,7 @@ def fast(
     path: Path, task: Task, cache: Path, clock: Clock, trace: Trace
 ) -> list[list[str]]:
     """Loads and plays one game; returns the actions of its episodes."""
-    engine = AlfworldEngine(lambda _: path, "fast", cache)
+    engine = FastEngine(lambda _: path, cache)
     for name in (
         "load (first)",
         "load (seen)",

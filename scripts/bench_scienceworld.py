@@ -97,19 +97,27 @@ def steps(
     )
 
 
+def used_mb(simulator: Simulator) -> float:
+    """Heap in use after a collection of garbage."""
+    runtime = simulator._gateway.jvm.java.lang.Runtime.getRuntime()
+    runtime.gc()
+    used: int = runtime.totalMemory() - runtime.freeMemory()
+    return used / 2**20
+
+
 def memory(heap_mb: int = 512, games: int = 100) -> None:
     """The Java process with many games."""
     began = time.perf_counter()
     simulator = Simulator(heap_mb)
     seconds = time.perf_counter() - began
     live = []
-    empty = simulator.used_mb()
+    empty = used_mb(simulator)
     for number in range(games):
         game = simulator.game()
         game.open("find-plant", number, "easy")
         game.step("look around")
         live.append(game)
-    used = simulator.used_mb()
+    used = used_mb(simulator)
     print(
         f"start {seconds:.1f} s; {games} games: {resident_mb(simulator.pid):.0f} MB resident, heap {used:.0f} MB, "
         f"{(used - empty) / games:.2f} MB a game"

@@ -11,8 +11,8 @@ from statistics import median
 
 from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
-from agentcli.worlds.search_qa.almanac import corpus
 from agentcli.worlds.search_qa.engine import SearchQaEngine
+from agentcli.worlds.search_qa.questions import corpus
 from agentcli.worlds.search_qa.retrievers import EmbeddedRetriever
 
 QUERIES = 2000

@@ -33,7 +33,7 @@ from agentcli.worlds.ezpoints import EzPointsOptions
 from agentcli.worlds.scienceworld.engine import ScienceWorldOptions
 from agentcli.worlds.search_qa.options import SearchQaOptions
 from agentcli.worlds.sokoban.rules import SokobanOptions
-from agentcli.worlds.tool_qa.rows import ToolQaOptions
+from agentcli.worlds.tool_qa.questions import ToolQaOptions
 from agentcli.worlds.webshop.generator import WebshopOptions
 
 METHODS_OF_SECTIONS = ("rollout", "credit")

@@ -54,6 +54,8 @@ class Bm25Index:
         vocabulary: dict[str, int] = {}
         ids = []
         for words in texts:
+            # In order of first use: the same texts give the same numbers in every
+            # process.
             ids.append([vocabulary.setdefault(word, len(vocabulary)) for word in words])
         show = BAR.get() if len(ids) >= MANY else no_bar
         with show(f"search index of {len(ids):,} texts", 1) as reach:
@@ -71,13 +73,17 @@ class Bm25Index:
     def save(self, folder: Path) -> None:
         self._index.save(str(folder), show_progress=False)
 
-    def known(self, words: Iterable[str]) -> list[str]:
-        return [word for word in words if word in self._vocabulary]
+    def best(
+        self, words: Iterable[str], number: int, longest: int | None = None
+    ) -> list[Ranked]:
+        """The texts with one of the words, best first, at most `number`.
 
-    def best(self, words: Iterable[str], number: int) -> list[Ranked]:
-        """The texts with one of the words, best first, at most `number`."""
-        scores = self._scores([self._vocabulary[word] for word in self.known(words)])
+        Of the words that stand in any text, only the first `longest` count.
+        """
+        known = [self._vocabulary[word] for word in words if word in self._vocabulary]
+        scores = self._scores(known[:longest])
         candidates = np.flatnonzero(scores >= _bound(scores, number))
+        # Ties at the last place are kept here, and cut by the stable sort below.
         if len(candidates) > number:
             least = np.partition(scores[candidates], -number)[-number]
             candidates = candidates[scores[candidates] >= least]
@@ -124,6 +130,7 @@ def _stem(word: str) -> str:
     """The stem of a word; "" for a stop word."""
     from bm25s.stopwords import STOPWORDS_EN
 
+    # Lucene's English analyser takes the possessive off before the stop words.
     word = word.removesuffix("'s")
     if word in STOPWORDS_EN:
         return ""

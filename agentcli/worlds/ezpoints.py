@@ -34,7 +34,7 @@ from agentcli.records.pictures import require_pillow
 from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.generated import SPLITS, chance, split_of
+from agentcli.worlds.generated import SPLITS, indulges, split_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -48,7 +48,6 @@ NUMBERS = tuple(str(number) for number in range(1, 11))
 ACTIONS = (*NUMBERS, "+", "*", "=")
 BLANK = "_"
 """The place of a number that could not be written."""
-SUITS = ("hearts", "spades", "diamonds", "clubs")
 FACES = ("J", "Q", "K")
 FACTORS = ("2", "3", "4", "6")
 """Cards that make 12 as a product with another card here."""
@@ -129,12 +128,14 @@ def deal_of(seed: int, split: str, index: int) -> Deal:
     rng = random.Random(derive_seed("ezpoints", seed, split, index))
     while True:
         deal = _drawn(rng)
+        # By the cards, not by the index: the same deal may be drawn under any seed.
         if split_of(f"{deal[0]}, {deal[1]}") == split:
             return deal
 
 
 def _drawn(rng: random.Random) -> Deal:
     """Two cards that make 12, in any order."""
+    # No ace: 1 + 11 and 1 * 12 need a card that there is not.
     rank = rng.choice((*NUMBERS[1:], *FACES))
     first = PlayingCard(rank, rng.choice(SUITS))
     # Half of the deals whose first card divides 12 make it as a product.
@@ -245,7 +246,8 @@ class EzPointsEngine:
         pictures: tuple[Picture, ...] = ()
         if self._options.pictures:
             cards = IN_THE_PICTURE
-            pictures = (self._picture(),)
+            shown = tuple((card.rank, card.suit) for card in self._deal)
+            pictures = (Picture(draw_cards(shown, self._options.pixels)),)
         end: Literal["success", "failure"] | None = None
         if now.ended:
             end = "success" if now.reward == REWARD else "failure"
@@ -258,10 +260,6 @@ class EzPointsEngine:
             end=end,
             pictures=pictures,
         )
-
-    def _picture(self) -> Picture:
-        cards = tuple((card.rank, card.suit) for card in self._deal)
-        return Picture(draw_cards(cards, self._options.pixels))
 
 
 class EzPointsWorld:
@@ -310,13 +308,13 @@ class EzPointsWorld:
         return sorted({*NUMBERS, *FACES, *ACTIONS})
 
     def next(self, context: Context, seed: int, habits: EzPointsHabits) -> Advice:
-        """The next sign of a formula that makes 12, with the faults asked for."""
+        """The next sign of a formula that makes 12, with the mistakes of these habits."""
         deal, formula = read(context, self.options.pixels)
         rng = random.Random(derive_seed("ezpoints", seed, *formula))
         if rng.random() < habits.overlook:
             return Advice("explore", "try", rng.choice(ACTIONS))
         plan = solutions(deal)[0]
-        if plan[1] == "*" and chance(seed, "forget") < habits.forget:
+        if plan[1] == "*" and indulges(habits, "forget", seed):
             plan = (plan[0], "+", *plan[2:])
         # After a wrong sign no formula of three can be completed: hand it in.
         fits = plan[: len(formula)] == formula
@@ -398,6 +396,7 @@ def read_cards(png: bytes, pixels: int) -> Sequence[RankAndSuit]:
     from PIL import Image
 
     table = Image.open(BytesIO(png), formats=["PNG"])
+    # All 52 cards: comparing whole pictures needs no reading of signs.
     known = {_card(*card, pixels).tobytes(): card for card in product(RANKS, SUITS)}
     cards = []
     for number in range(table.width // ((WIDTH + GAP) * pixels)):
@@ -408,7 +407,6 @@ def read_cards(png: bytes, pixels: int) -> Sequence[RankAndSuit]:
 
 
 def _left(number: int) -> int:
-    """The dots to the left of a card."""
     return GAP + number * (WIDTH + GAP)
 
 
@@ -421,13 +419,13 @@ def _card(rank: str, suit: str, pixels: int) -> "Image":
     for number, sign in enumerate(rank):
         _print(card, sign, (2 + 4 * number, 2), ink)
     _print(card, suit, (4, 11), ink)
+    # Nearest: every dot stays one colour, so that read_cards can compare bytes.
     return card.resize((WIDTH * pixels, HEIGHT * pixels), Image.Resampling.NEAREST)
 
 
 def _print(
     card: "Image", sign: str, place: tuple[int, int], ink: tuple[int, int, int]
 ) -> None:
-    """Prints the dots of a sign."""
     left, top = place
     for down, row in enumerate(GLYPHS[sign].split()):
         for right, dot in enumerate(row):

@@ -2,10 +2,15 @@
 
 import hashlib
 import random
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
+from agentcli.environments.protocol import PLACE
+from agentcli.errors import DataError, UsageError
 from agentcli.records.files import derive_seed
+from agentcli.records.types import Task
+from agentcli.registry import nearest
 
 SPLITS = {"train": range(0, 70), "valid": range(70, 80), "test": range(80, 100)}
 """Split -> the texts that it holds, by their numbers."""
@@ -20,15 +25,48 @@ MIDDLES = (
 )
 
 
+def indulges(habits: Any, habit: str, episode_seed: int) -> bool:
+    """Whether an expert has a habit in this episode, by the share that its field gives."""
+    share: float = getattr(habits, habit)
+    return _chance(episode_seed, habit) < share
+
+
 @lru_cache(maxsize=65536)
-def chance(episode_seed: int, habit: str) -> float:
+def _chance(episode_seed: int, habit: str) -> float:
     """A number in [0, 1) that is drawn once per episode and habit."""
     return random.Random(derive_seed(episode_seed, habit)).random()
 
 
 def strikes(share: float, *occasion: Any) -> bool:
     """True for a fixed `share` of occasions, chosen by hash."""
+    # derive_seed is uniform over 64 bits, so this needs no generator of its own.
     return derive_seed(*occasion) < share * 2.0**64
+
+
+def chosen(
+    wanted: Sequence[str] | None, known: Collection[str], option: str, thing: str
+) -> list[str]:
+    """The names that an option lists, or all of them. Raises UsageError for an unknown."""
+    if wanted is None:
+        return list(known)
+    for name in wanted:
+        if name not in known:
+            hint = nearest(name, known)
+            raise UsageError(f"{PLACE}.{option}: no {thing} {name!r}; {hint}")
+    return list(wanted)
+
+
+def foreign_task(task: Task) -> DataError:
+    """The refusal of a task that other settings made, as a panel may hold."""
+    return DataError(
+        f"task {task.id}: it is none of these environment.options and --data; use "
+        "those of its panel"
+    )
+
+
+def spelled(name: str, argument: str) -> str:
+    """A call in tokens that stand apart, as a policy of whole words writes it."""
+    return f"{name} [ {argument} ]"
 
 
 def split_number(text: str) -> int:
@@ -54,8 +92,8 @@ def invented_names(
     names: list[str] = []
     while len(names) < number:
         parts = [rng.choice(STARTS), rng.choice(VOWELS), rng.choice(MIDDLES)]
-        name = "".join(parts) + (ending or rng.choice(VOWELS) + rng.choice("lmnrst"))
-        name = name.capitalize()
+        parts.append(ending or rng.choice(VOWELS) + rng.choice("lmnrst"))
+        name = "".join(parts).capitalize()
         if name.lower() not in taken:
             taken.add(name.lower())
             names.append(name)

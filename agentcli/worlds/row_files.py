@@ -5,9 +5,11 @@ does not fit, and a file that was not downloaded to its end, is refused with fil
 row.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from io import BufferedReader
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, overload
 
 import msgspec
 
@@ -68,6 +70,7 @@ def _parquet_rows(path: Path, kind: type[RowT]) -> Iterator[tuple[str, RowT]]:
         file = parquet.ParquetFile(path)
         # Whole articles may stand in the columns that nobody reads.
         columns = [name for name in file.schema_arrow.names if name in names]
+        # By batches: the rows of a large file are never all Python objects at once.
         for batch in file.iter_batches(columns=columns):
             for values in batch.to_pylist():
                 number += 1
@@ -77,3 +80,37 @@ def _parquet_rows(path: Path, kind: type[RowT]) -> Iterator[tuple[str, RowT]]:
     except (pyarrow.ArrowException, OSError) as error:
         reason = shown(str(error))
         raise DataError(f"{path}: cannot be read as parquet ({reason})") from error
+
+
+class LinesOnDisk(Sequence[RowT]):
+    """The lines of an open file, each read and decoded when it is asked for.
+
+    `starts` are the positions of the lines, and the end of the last one.
+    """
+
+    def __init__(
+        self,
+        file: BufferedReader,
+        starts: Sequence[int],
+        decode: Callable[[bytes], RowT],
+    ) -> None:
+        self._file = file
+        self._starts = starts
+        self._decode = decode
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    @overload
+    def __getitem__(self, place: int) -> RowT: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[RowT]: ...
+    def __getitem__(self, place: int | slice) -> RowT | Sequence[RowT]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        # The range turns a negative place into its own, and refuses one beyond.
+        number = range(len(self))[place]
+        start = int(self._starts[number])
+        end = int(self._starts[number + 1])
+        # A position of the file itself would be moved by other threads.
+        return self._decode(os.pread(self._file.fileno(), end - start, start))

@@ -9,8 +9,7 @@ from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.worlds.sokoban.rules import draw_level, read
-from agentcli.worlds.sokoban.tutor import SokobanHabits
-from agentcli.worlds.sokoban.world import SokobanEngine, SokobanWorld
+from agentcli.worlds.sokoban.world import SokobanEngine, SokobanHabits, SokobanWorld
 from refusal import refusal, refused
 
 LEVEL = """\

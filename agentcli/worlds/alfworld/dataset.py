@@ -8,6 +8,7 @@ that is not marked solvable. Order never comes from the file system.
 
 import contextlib
 import hashlib
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -86,6 +87,7 @@ def list_games(data: Path, split: str) -> tuple[str, ...]:
 def _folders(path: Path) -> list[Path]:
     if not path.is_dir():
         return []
+    # scandir tells folders from files without a stat of every entry.
     with os.scandir(path) as entries:
         return [path / entry.name for entry in entries if entry.is_dir()]
 
@@ -125,33 +127,20 @@ def official_games(environ: Mapping[str, str]) -> Requisite:
     folder = Path(named).expanduser()
     if not os.path.isdir(folder / LAYOUT):
         return _no_data(f"{folder}: no {LAYOUT}/ in it")
-    counts = []
-    all_ids: list[str] = []
-    problems = []
-    for split in OFFICIAL_GAMES:
-        try:
-            ids = list_games(folder, split)
-        except (DataError, OSError) as error:
-            problems.append(f"{split}: {error}")
-        else:
-            counts.append(f"{split} {len(ids)}")
-            all_ids += ids
-    digest = hashlib.sha256("\n".join(sorted(all_ids)).encode()).hexdigest()
-    details = [str(folder)]
-    if counts:
-        details.append(", ".join(counts))
-    details.append(f"ids sha256 {digest[:SHOWN]}")
-    for file in sorted((folder / "logic").glob("*")):
-        try:
-            details.append(f"logic/{file.name} sha256 {sha256_file(file)[:SHOWN]}")
-        except OSError as error:
-            problems.append(str(error))
-    return Requisite(
-        name="alfworld data",
-        present=not problems,
-        detail="; ".join(details + problems),
-        get=DOWNLOAD if problems else None,
-    )
+    try:
+        games = {split: list_games(folder, split) for split in OFFICIAL_GAMES}
+        logic = [
+            f"logic/{file.name} sha256 {sha256_file(file)[:SHOWN]}"
+            for file in sorted((folder / "logic").glob("*"))
+        ]
+    except (DataError, OSError) as error:
+        return _no_data(str(error))
+    counts = [f"{split} {len(ids)}" for split, ids in games.items()]
+    # Two data sets with these digests list the same games under the same rules.
+    all_ids = "\n".join(sorted(itertools.chain(*games.values())))
+    digest = hashlib.sha256(all_ids.encode()).hexdigest()
+    details = [str(folder), ", ".join(counts), f"ids sha256 {digest[:SHOWN]}", *logic]
+    return Requisite(name="alfworld data", present=True, detail="; ".join(details))
 
 
 def _no_data(reason: str) -> Requisite:
@@ -171,7 +160,8 @@ def generated_games(folder: Path) -> Requisite:
         # Another process may be making games, and remove its temporary files.
         with contextlib.suppress(FileNotFoundError):
             size += file.lstat().st_size
-    detail = f"{folder}: {games} games, {size / 2**20:.1f} MiB"
+    mib = size / 2**20
+    detail = f"{folder}: {games} games, {mib:.1f} MiB"
     return Requisite(name=name, present=True, detail=detail)
 
 

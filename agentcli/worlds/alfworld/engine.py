@@ -1,17 +1,12 @@
-"""One live ALFWorld game behind the Engine protocol, on the fast or the stock backend.
+"""One live ALFWorld game behind the Engine protocol: the fast engine, and the stock one.
 
-Both give the same answers, word for word; the fast one steps hundreds of times faster
-and has exact snapshots. It needs a planner library that can restore states. If the
-installed library cannot, the error says what to type.
-
-The stock engine: TextWorld's PDDL environment exactly as AlfredTWEnv sets it up.
-
-It is here for comparison: forty times slower at least, without snapshots (the pool
-replays instead). `environment.options.engine: stock` selects it.
+Both give the same answers, word for word. The fast one needs a planner library that can
+restore states. If the installed library cannot, the error says what to type.
 """
 
 import os
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -21,7 +16,7 @@ from typing import Any
 
 from agentcli.environments.cache import Cache
 from agentcli.environments.protocol import Observation, Start
-from agentcli.errors import DataError, EngineError, MissingError, UsageError
+from agentcli.errors import DataError, EngineError, MissingError
 from agentcli.records.types import Task
 from agentcli.worlds.alfworld import statekey
 from agentcli.worlds.alfworld.fast import library
@@ -43,6 +38,7 @@ from agentcli.worlds.alfworld.statekey import Fact
 def quiet_import() -> Iterator[None]:
     """Keeps `import alfworld` from making a folder and setting ALFWORLD_DATA."""
     before = os.environ.get("ALFWORLD_DATA")
+    # alfworld makes the folder that this names, unless it is there: so any that is.
     os.environ["ALFWORLD_DATA"] = before or os.path.dirname(__file__)
     try:
         yield
@@ -76,17 +72,101 @@ def stock_environment(path: Path) -> Any:
         return textworld.start(str(path), infos, wrappers=wrappers)
 
 
-class StockBackend:
-    """The stock engine behind AlfworldEngine."""
+TASK_IS = "Your task is to:"
 
-    def __init__(self) -> None:
+
+class AlfworldEngine(ABC):
+    """Plays one task at a time; FastEngine and StockEngine give the same answers.
+
+    It is not thread-safe; any number of engines can live in one process and be stepped
+    in turn. `locate` gives a task's game.tw-pddl file.
+    """
+
+    def __init__(self, locate: Callable[[Task], Path]) -> None:
+        self._locate = locate
+        self._loaded: Identity | None = None
+        self.instruction = ""
+        """The sentence after "Your task is to:"."""
+
+    def start(self, task: Task) -> Start:
+        """Opens a task, or resets it where it is open already.
+
+        Raises DataError for a file that is not a game.
+        """
+        self.load(task)
+        observation = self._reset()
+        self.instruction = observation.text.partition(TASK_IS)[2].strip()
+        return Start(instruction=self.instruction, observation=observation)
+
+    def load(self, task: Task) -> None:
+        """The first half of start: reads the task's file unless it is open already."""
+        path = self._locate(task)
+        identity = identify(path)
+        if identity != self._loaded:
+            self._loaded = None
+            self._load(path)
+            self._loaded = identity
+
+    def plan(self) -> list[str]:
+        """Actions that win from the current state; none when it is won.
+
+        Raises EngineError when there is no plan.
+        """
+        from agentcli.worlds.alfworld.planner import plan
+
+        return plan(self.facts(), self.instruction)
+
+    @abstractmethod
+    def _load(self, path: Path) -> None:
+        """Opens a game file. Raises DataError naming the file."""
+
+    @abstractmethod
+    def _reset(self) -> Observation:
+        """Back to the start of the loaded game."""
+
+    @abstractmethod
+    def step(self, action: str) -> Observation:
+        """TextWorld's answer to any text.
+
+        `accepted` is False for what was not among the actions before.
+        """
+
+    @abstractmethod
+    def snapshot(self) -> Any:
+        """An immutable reference to the current state; None where there is none."""
+
+    @abstractmethod
+    def restore(self, snapshot: Any) -> Observation:
+        """Makes a snapshot's state the current one.
+
+        Returns the observation that was made there; the planner computes the possible
+        actions, and whether the game is won, anew.
+        """
+
+    @abstractmethod
+    def facts(self) -> tuple[Fact, ...]:
+        """All facts as TextWorld has them now, sorted."""
+
+    def close(self) -> None:
+        """Ends the game; the engine can start another."""
+        self._loaded = None
+
+
+class StockEngine(AlfworldEngine):
+    """TextWorld's PDDL environment exactly as AlfredTWEnv sets it up.
+
+    It is here for comparison: forty times slower at least, without snapshots (the pool
+    replays instead). `environment.options.engine: stock` selects it.
+    """
+
+    def __init__(self, locate: Callable[[Task], Path]) -> None:
+        super().__init__(locate)
         self._environment: Any = None
         self._state: Any = None
         self._names: frozenset[str] = frozenset()
         self._shared: frozenset[str] = frozenset()
 
-    def load(self, path: Path) -> None:
-        """Opens a game file. Raises DataError naming the file."""
+    def _load(self, path: Path) -> None:
         try:
             self._environment = stock_environment(path)
         except (OSError, ValueError, KeyError, AssertionError) as error:
@@ -97,16 +177,15 @@ class StockBackend:
         queries = read_logic(planner._logic).queries()
         self._names = statekey.relevant(statekey.physics(planner.task), queries)
 
-    def reset(self) -> Observation:
-        """Back to the start of the loaded game."""
+    def _reset(self) -> Observation:
         with undisturbed():
             self._state = self._environment.reset()
         self._shared = statekey.crowded(self.facts())
         return self._observe(0.0, accepted=True, looked=False)
 
     def step(self, action: str) -> Observation:
-        """TextWorld's answer to any text."""
-        listed = _listed(self._current())
+        """TextWorld itself answers."""
+        listed = _listed(self._state)
         self._state, reward, _ = self._environment.step(action)
         accepted, looked = judge(action.strip(), listed, self._state.feedback)
         return self._observe(float(reward), accepted=accepted, looked=looked)
@@ -118,21 +197,17 @@ class StockBackend:
         """Raises EngineError always."""
         raise EngineError("the stock engine has no snapshots; replay the actions")
 
-    def facts(self) -> list[statekey.Fact]:
-        """All facts of the current state, sorted."""
+    def facts(self) -> tuple[Fact, ...]:
+        """All facts as TextWorld has them now, sorted."""
         environment = self._environment
-        readable = map(environment._get_human_readable_fact, self._current()["_facts"])
-        return sorted((fact.name, *fact.names) for fact in readable)
+        readable = map(environment._get_human_readable_fact, self._state["_facts"])
+        return tuple(sorted((fact.name, *fact.names) for fact in readable))
 
     def close(self) -> None:
         """Forgets the game."""
+        super().close()
         self._environment = None
         self._state = None
-
-    def _current(self) -> Any:
-        if self._state is None:
-            raise EngineError("no game is open; call start first")
-        return self._state
 
     def _observe(
         self,
@@ -170,42 +245,51 @@ Moment = tuple[GameState, Observation]
 """A state, and the observation that led there: what a snapshot holds."""
 
 
-class FastBackend:
-    """The fast engine behind AlfworldEngine.
+class FastEngine(AlfworldEngine):
+    """Steps hundreds of times faster, with exact snapshots (see fast/).
 
-    Games are shared with the other players of this process.
+    Games are shared with the other players of this process. `cache` is a folder for
+    translated games (108 thousand characters of PDDL become 20 kB), shared by any
+    number of processes; None translates anew in each process. Raises MissingError where
+    the planner library cannot restore states.
     """
 
-    def __init__(self, cache: Path | None) -> None:
+    def __init__(
+        self, locate: Callable[[Task], Path], cache: Path | None = None
+    ) -> None:
+        super().__init__(locate)
+        if not library.has_snapshots():
+            raise MissingError(
+                "the installed fast_downward cannot restore states; type: pip install "
+                "fast_downward_textworld==20.6.4, or play the stock engine with --set "
+                "environment.options.engine=stock (slow, forks replay)"
+            )
         self._cache = Cache(cache, _version())
         self._game: Game | None = None
         self._now: Moment | None = None
         self._release: Callable[[], object] | None = None
         """Ends the use of the game; runs by itself if close() was forgotten."""
 
-    def load(self, path: Path) -> None:
-        """Opens a game file. Raises DataError naming the file."""
+    def _load(self, path: Path) -> None:
         game = open_game(path, self._cache)
         self.close()
         self._game = game
         self._release = weakref.finalize(self, release, game)
 
-    def reset(self) -> Observation:
-        """Back to the start of the loaded game."""
+    def _reset(self) -> Observation:
         assert self._game is not None
         self._now = self._game.root, self._game.opening
         return self._game.opening
 
     def step(self, action: str) -> Observation:
-        """TextWorld's answer to any text."""
+        """Walks on in the graph of states."""
         state, _ = self.snapshot()
         self._now = state.game.step(state, action)
         return self._now[1]
 
     def snapshot(self) -> Moment:
-        """The current state itself, for states never change."""
-        if self._now is None:
-            raise EngineError("no game is open; call start first")
+        """The state itself, for states never change."""
+        assert self._now is not None
         return self._now
 
     def restore(self, snapshot: Moment) -> Observation:
@@ -219,13 +303,14 @@ class FastBackend:
         self._now = snapshot
         return state.game.look_again(state, observation)
 
-    def facts(self) -> list[statekey.Fact]:
-        """All facts of the current state, sorted."""
+    def facts(self) -> tuple[Fact, ...]:
+        """All facts of the state, sorted."""
         state, _ = self.snapshot()
-        return sorted(state.game.table.listed(state.facts))
+        return tuple(sorted(state.game.table.listed(state.facts)))
 
     def close(self) -> None:
         """Ends the use of the game."""
+        super().close()
         if self._release is not None:
             self._release()
         self._game = None
@@ -238,102 +323,3 @@ def _version() -> str:
     textworld = version("textworld")
     planner = version("fast_downward_textworld")
     return f"{CACHED} {textworld} {planner}"
-
-
-TASK_IS = "Your task is to:"
-
-
-Backend = FastBackend | StockBackend
-
-
-class AlfworldEngine:
-    """Plays one task at a time.
-
-    It is not thread-safe; any number of engines can live in one process and be stepped
-    in turn. `locate` gives a task's game.tw-pddl file. `cache` is a folder for
-    translated games (108 thousand characters of PDDL become 20 kB), shared by any
-    number of processes; None translates anew in each process.
-    """
-
-    def __init__(
-        self,
-        locate: Callable[[Task], Path],
-        backend: str = "fast",
-        cache: Path | None = None,
-    ) -> None:
-        self._locate = locate
-        self._backend = _backend(backend, cache)
-        self._loaded: Identity | None = None
-        self.instruction = ""
-        """The sentence after "Your task is to:"."""
-
-    def start(self, task: Task) -> Start:
-        """Opens a task, or resets it where it is open already.
-
-        Raises DataError for a file that is not a game.
-        """
-        self.load(task)
-        observation = self._backend.reset()
-        self.instruction = observation.text.partition(TASK_IS)[2].strip()
-        return Start(instruction=self.instruction, observation=observation)
-
-    def load(self, task: Task) -> None:
-        """The first half of start: reads the task's file unless it is open already."""
-        path = self._locate(task)
-        identity = identify(path)
-        if identity != self._loaded:
-            self._loaded = None
-            self._backend.load(path)
-            self._loaded = identity
-
-    def step(self, action: str) -> Observation:
-        """TextWorld's answer to any text.
-
-        `accepted` is False for what was not among the actions before.
-        """
-        return self._backend.step(action)
-
-    def snapshot(self) -> Any:
-        """An immutable reference to the current state; None on the stock backend."""
-        return self._backend.snapshot()
-
-    def restore(self, snapshot: Any) -> Observation:
-        """Makes a snapshot's state the current one.
-
-        Returns the observation that was made there; the planner computes the possible
-        actions, and whether the game is won, anew. Raises EngineError for a snapshot of
-        another game.
-        """
-        return self._backend.restore(snapshot)
-
-    def facts(self) -> tuple[Fact, ...]:
-        """All facts as TextWorld has them now, sorted."""
-        return tuple(self._backend.facts())
-
-    def plan(self) -> list[str]:
-        """Actions that win from the current state; none when it is won.
-
-        Raises EngineError when there is no plan.
-        """
-        from agentcli.worlds.alfworld.planner import plan
-
-        return plan(self.facts(), self.instruction)
-
-    def close(self) -> None:
-        """Ends the game; the engine can start another."""
-        self._backend.close()
-        self._loaded = None
-
-
-def _backend(name: str, cache: Path | None) -> Backend:
-    if name == "stock":
-        return StockBackend()
-    if name != "fast":
-        raise UsageError(f"environment.options.engine: {name!r}; choose fast or stock")
-    if not library.has_snapshots():
-        raise MissingError(
-            "the installed fast_downward cannot restore states; type: pip install "
-            "fast_downward_textworld==20.6.4, or play the stock engine with --set "
-            "environment.options.engine=stock (slow, forks replay)"
-        )
-    return FastBackend(cache)

@@ -1,15 +1,13 @@
 """Makes real ALFWorld games: what lies where, and the files the engine plays.
 
-The rooms are real (see layouts); only the positions of objects are drawn. A game is the
+The rooms are real (draw.py); only the positions of objects are drawn. A game is the
 same bytes wherever it is made: everything random comes from the settings' digest and
 the task id. A game is written as one folder, renamed into place when complete, so
 several processes may want the same one at once.
 
-The traj_data.json beside every game, for alfworld's own loader and expert.
-
-The official files also hold the pictures, poses and human sentences of ALFRED. A
-generated game has none: those fields are there but empty, and the annotation repeats
-the task sentence.
+A traj_data.json lies beside every game, for alfworld's own loader and expert. The
+official ones also hold the pictures, poses and human sentences of ALFRED. Here those
+fields are there but empty, and the annotation repeats the task sentence.
 """
 
 import json
@@ -26,14 +24,17 @@ from agentcli.environments.cache import CACHE, cache_folder, keeping
 from agentcli.records.files import derive_seed
 from agentcli.records.scratch import publish
 from agentcli.worlds.alfworld.dataset import game_file
-from agentcli.worlds.alfworld.draw import LAMP_STANDS, TOOLS, Name, name_of
-from agentcli.worlds.alfworld.layouts import (
+from agentcli.worlds.alfworld.draw import (
+    LAMP_STANDS,
+    TOOLS,
+    Name,
     Point,
     Receptacle,
     constants,
     fits,
     free_points,
     goals,
+    name_of,
     receptacles,
     room,
     wheel,
@@ -143,7 +144,6 @@ def _things(
 
 
 def _homes(kind: str, places: Iterable[Receptacle]) -> list[Receptacle]:
-    """The receptacles that can hold an object of a type."""
     return [place for place in places if kind in fits()[place.type]]
 
 
@@ -159,6 +159,7 @@ def _scatter(
     for _ in range(count):
         where = rng.choice(homes)
         identifier = _id_near(kind, where, rng)
+        # Two of a kind in one drawer may round to the same centimetres.
         while identifier in taken:
             identifier = _id_near(kind, where, rng)
         taken.add(identifier)
@@ -174,7 +175,8 @@ def _id_near(
     near_x = float(x) + rng.uniform(-0.3, 0.3)
     height = rng.uniform(0.1, 1.9)
     near_z = float(z) + rng.uniform(-0.3, 0.3)
-    return f"{kind}|{near_x:+06.2f}|{height:+06.2f}|{near_z:+06.2f}"
+    place = (near_x, height, near_z)
+    return "|".join([kind, *(f"{number:+06.2f}" for number in place)])
 
 
 def _location(point: Point) -> str:
@@ -227,7 +229,6 @@ def _problem(
     scene: Scene,
     facts: list[Fact],
 ) -> str:
-    """The PDDL problem."""
     points = {scene.start, *(place.point for place in scene.receptacles)}
     # The domain names these types whether a room has them or not.
     kinds = {"Knife", "ButterKnife", *(thing.type for thing in scene.things)}
@@ -251,6 +252,7 @@ def _problem(
         words = " ".join([predicate, *map(mangle, arguments)])
         init.append(f"        ({words})")
     name = scene.name
+    # alfworld's goal library writes # where PDDL has a hyphen.
     template = str(goals()[name.kind]["pddl"]).replace("#", "-")
     goal = template.format(
         obj=name.object,
@@ -305,6 +307,7 @@ def files(task_id: str, options: AlfworldOptions) -> dict[str, str]:
         "pddl_domain": _logic()["alfred.pddl"],
         "grammar": _logic()["alfred.twl2"].replace("UNKNOWN GOAL", scene.sentence),
         "pddl_problem": problem,
+        # Known without a search: the walkthrough above wins, or plan() has raised.
         "solvable": True,
         "walkthrough": walkthrough,
     }
@@ -329,6 +332,7 @@ def make(
     if game.exists():
         return game
     logic = root / "logic"
+    # alfworld's own loader looks for the domain and the grammar in this folder.
     if not logic.exists():
         _publish(_logic(), logic, root)
     _publish(files(task_id, options), game.parent, root)

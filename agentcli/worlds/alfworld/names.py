@@ -45,6 +45,7 @@ def display_names(mangled: list[str]) -> dict[str, str]:
 def _kind(mangled: str) -> str:
     lowered = mangled.lower()
     base = lowered.split("_bar_", 1)[0]
+    # alfworld calls Sink_bar_.._bar_SinkBasin a sinkbasin, apart from the sink.
     return base + "basin" if "basin" in lowered else base
 
 
@@ -67,6 +68,7 @@ def judge(
 
     `listed` are the actions that were shown before the command.
     """
+    # Some listed commands do nothing, and what is not listed may still be parsed.
     accepted = command in listed and answer != NOTHING
     looks = command in LOOKS or command.startswith("examine ")
     return accepted, accepted and looks

@@ -5,10 +5,9 @@ that, bring it to its place. It plans with each object of the right type and tak
 shortest plan, so it uses work that is half done: an object in hand or already cleaned,
 or one of two in place. Facts have the names that the agent sees; no engine is imported.
 
-The goal of an ALFWorld task, read from its sentence or from its folder name.
-
-The sentences are those of alfworld's goal library. Free sentences by people (which the
-official games do not use) have no goal here; the folder name then says it.
+The goal is read from the task sentence, which is one of alfworld's goal library. Free
+sentences by people (which the official games do not use) have no goal here; the name of
+the game's folder then says it.
 """
 
 import re
@@ -220,6 +219,7 @@ def plan(facts: Iterable[Fact], goal: Goal | str) -> list[str]:
     `goal` may be the task sentence. Raises EngineError when the room lacks what the
     task needs, DataError for an unknown sentence.
     """
+    # An engine knows the sentence; the generator, the goal by the task's name.
     if isinstance(goal, str):
         goal = parse_instruction(goal)
     now = situation(facts)
@@ -236,6 +236,7 @@ def plan(facts: Iterable[Fact], goal: Goal | str) -> list[str]:
             f"no plan: this game lacks what the task needs ({goal.object}, "
             f"{goal.place})"
         )
+    # Of equally short plans the first: things are sorted, so it is the same for ever.
     return min(plans, key=len)
 
 
@@ -306,7 +307,6 @@ def _carry_all(
     things: Sequence[str],
     place: str,
 ) -> list[str]:
-    """Objects into one receptacle, in this order."""
     walk = Walk(now)
     if things[0] != now.holding:
         walk.fetch(things[0])

@@ -66,6 +66,7 @@ def physics(task: Any) -> Physics:
             predicate = effect.literal.predicate
             changed.add(predicate)
             condition = _predicates(effect.condition)
+            # An effect without a condition is what TextWorld's facts do follow.
             if condition:
                 conditional[predicate] |= condition
     return Physics(
@@ -95,6 +96,7 @@ def relevant(world: Physics, queries: Iterable[Collection[Any]]) -> frozenset[st
     asked = set(world.asked)
     for query in queries:
         asked.update(atom[0] for atom in query)
+    # TextWorld keeps what became false as a fact of its own, `not_x`.
     negated = {f"not_{name}" for name in world.changed}
     names = asked & negated.union(world.changed)
     for name in sorted(world.conditional):
@@ -149,6 +151,7 @@ def fingerprint(fact: Fact) -> int:
     A set has the exclusive or of its facts', so a change costs what it changes.
     """
     text = "\t".join(fact).encode()
+    # 64 bits: two of a million states of a game collide with a chance of 3e-8.
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
 
 
@@ -157,6 +160,7 @@ def describe(facts: Iterable[Fact], mark: int) -> str:
 
     `facts` may leave out what is not in READABLE.
     """
+    # Sorted, so that the order in which facts arose does not show.
     held = []
     done = []
     for name, *arguments in sorted(facts):

@@ -6,6 +6,7 @@ opened.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,9 @@ from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.worlds.alfworld import dataset, generator
 from agentcli.worlds.alfworld.dataset import generated_games, official_games
-from agentcli.worlds.alfworld.draw import draw, name_of
-from agentcli.worlds.alfworld.knowledge import compact, entities
-from agentcli.worlds.alfworld.layouts import room_kind
+from agentcli.worlds.alfworld.draw import draw, name_of, room_kind
 from agentcli.worlds.alfworld.options import KINDS, decode_options
-from agentcli.worlds.alfworld.search import AlfworldHabits, search
+from agentcli.worlds.alfworld.search import AlfworldHabits, compact, entities, search
 
 if TYPE_CHECKING:
     from agentcli.worlds.alfworld.engine import AlfworldEngine
@@ -78,8 +77,7 @@ class AlfworldWorld:
     def __init__(self, settings: EnvironmentSettings) -> None:
         self.options = decode_options(settings.options)
         self.data = dataset.data_folder(settings.data)
-        self._ids: dict[str, dict[str, None]] = {}
-        """Folder -> the ids of its games, in the order of its tasks."""
+        self._list = cache(self._ids)
 
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:
@@ -117,15 +115,14 @@ class AlfworldWorld:
             },
         )
 
-    def _list(self, folder: str) -> dict[str, None]:
-        if folder not in self._ids:
-            if self.data:
-                ids = list(dataset.list_games(self.data, folder))
-            else:
-                ids = draw(self.options, folder)
-            ids.sort(key=lambda identifier: (identifier.rsplit("/", 1)[1], identifier))
-            self._ids[folder] = dict.fromkeys(ids)
-        return self._ids[folder]
+    def _ids(self, folder: str) -> dict[str, None]:
+        """The games of a folder, in the order of its tasks; a dict, to look one up."""
+        if self.data:
+            ids = list(dataset.list_games(self.data, folder))
+        else:
+            ids = draw(self.options, folder)
+        ids.sort(key=lambda identifier: (identifier.rsplit("/", 1)[1], identifier))
+        return dict.fromkeys(ids)
 
     def locate(self, task: Task) -> Path:
         """The task's game.tw-pddl; a generated one is made if the cache lacks it.
@@ -146,10 +143,13 @@ class AlfworldWorld:
 
     def engine(self) -> "AlfworldEngine":
         """A live engine; imports textworld."""
-        from agentcli.worlds.alfworld.engine import AlfworldEngine
+        from agentcli.worlds.alfworld.engine import FastEngine, StockEngine
 
+        if self.options.engine == "stock":
+            return StockEngine(self.locate)
+        # Beside the games, not below their digest: official games are translated, too.
         cache = generator.cache_root(self.options).parent / "translations"
-        return AlfworldEngine(self.locate, self.options.engine, cache)
+        return FastEngine(self.locate, cache)
 
     def vocabulary(self) -> list[str]:
         """Every receptacle and object name these settings can show, sorted."""

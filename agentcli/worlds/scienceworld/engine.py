@@ -1,4 +1,4 @@
-"""One ScienceWorld game behind the Engine protocol.
+"""One ScienceWorld game behind the Engine protocol, and the splits of its tasks.
 
 Rewards are points: the score goes from 0 to 100, and an episode's rewards add up to it.
 Points that a task starts with are part of the first action's reward. Only 100 is
@@ -15,10 +15,13 @@ so it leads to a new state. Keys never merge different orders of actions.
 **Canonical states** are the room as it looks and the inventory (RewardFlow B.1):
 different orders of actions can reach the same one.
 
-Some of the actions that are possible now: those about what the agent sees.
+**Listed actions** are some of the possible ones, about what the agent sees: enough to
+walk, to look at things, to carry them and to name one. All that the simulator would
+take are hundreds, and listing them costs more than a step.
 
-All actions that the simulator would take are hundreds, and listing them costs more than
-a step. These are enough to walk, to look at things, to carry them and to name one.
+**Splits.** The simulator cuts the variations of a task in order: half for training, a
+quarter each for development and test. The levels are those of RLVMR, which SPARK and
+DPEPO use: without the task use-thermometer, and with the development set as L0.
 """
 
 import hashlib
@@ -40,25 +43,144 @@ from agentcli.worlds.scienceworld.simulator import (
     Turn,
     rest,
 )
-from agentcli.worlds.scienceworld.splits import VARIATIONS
 
-ROOMS = (
-    "art studio",
-    "bathroom",
-    "bedroom",
-    "foundry",
-    "greenhouse",
-    "hallway",
-    "kitchen",
-    "living room",
-    "outside",
-    "workshop",
-)
+Part = Literal["train", "dev", "test"]
+
+VARIATIONS = {
+    "boil": 30,
+    "change-the-state-of-matter-of": 30,
+    "chemistry-mix": 32,
+    "chemistry-mix-paint-secondary-color": 36,
+    "chemistry-mix-paint-tertiary-color": 36,
+    "find-animal": 300,
+    "find-living-thing": 300,
+    "find-non-living-thing": 300,
+    "find-plant": 300,
+    "freeze": 30,
+    "grow-fruit": 126,
+    "grow-plant": 126,
+    "identify-life-stages-1": 14,
+    "identify-life-stages-2": 10,
+    "inclined-plane-determine-angle": 168,
+    "inclined-plane-friction-named-surfaces": 1386,
+    "inclined-plane-friction-unnamed-surfaces": 162,
+    "lifespan-longest-lived": 125,
+    "lifespan-longest-lived-then-shortest-lived": 125,
+    "lifespan-shortest-lived": 125,
+    "measure-melting-point-known-substance": 436,
+    "measure-melting-point-unknown-substance": 300,
+    "melt": 30,
+    "mendelian-genetics-known-plant": 120,
+    "mendelian-genetics-unknown-plant": 480,
+    "power-component": 20,
+    "power-component-renewable-vs-nonrenewable-energy": 20,
+    "test-conductivity": 900,
+    "test-conductivity-of-unknown-substances": 600,
+    "use-thermometer": 540,
+}
+"""Variations of each task, in the simulator's order."""
+ALL = tuple(VARIATIONS)
+LEVELLED = ALL[:-1]
+"""The tasks of the levels."""
+NEW_PLACES = (1, 4, 8, 11, 13, 16, 18, 21, 24, 28)
+NEW = tuple(ALL[place] for place in NEW_PLACES)
+"""The tasks of L2."""
+KNOWN = tuple(kind for kind in LEVELLED if kind not in NEW)
+
+
+class Split(NamedTuple):
+    """One part of the variations of some tasks."""
+
+    parts: tuple[Part, ...]
+    kinds: tuple[str, ...]
+
+
+SPLITS = {
+    "train": Split(("train",), LEVELLED),
+    "L0-train": Split(("train",), LEVELLED),
+    "L0": Split(("dev",), LEVELLED),
+    "L1-train": Split(("train",), LEVELLED),
+    "L1": Split(("test",), LEVELLED),
+    "L2-train": Split(("train",), KNOWN),
+    "L2": Split(("test",), NEW),
+    "all": Split(("train", "dev", "test"), ALL),
+}
+MEANINGS = {
+    "L0-train": "the same as train",
+    "L1-train": "the same as train",
+    "L0": "known tasks, the variations of the development set",
+    "L1": "known tasks, the variations of the test set",
+    "L2": "the part of L1 whose tasks L2-train lacks",
+    "L2-train": "train without the tasks of L2",
+    "all": "every variation of all 30 tasks, use-thermometer too",
+}
+
+
+def variations(kind: str, part: Part) -> range:
+    """The variations of a task that belong to a part (PythonInterface.getSets).
+
+    Every task has at least ten.
+    """
+    count = VARIATIONS[kind]
+    quarter = count // 4
+    bounds = {
+        "train": (0, 2 * quarter),
+        "dev": (2 * quarter, 3 * quarter),
+        "test": (3 * quarter, min(count, 5 * quarter)),
+    }
+    return range(*bounds[part])
+
+
+def tasks_of_split(split: str, world: str, prefix: str) -> list[Task]:
+    """The tasks of a split: the first variation of each task, then the second.
+
+    So a panel's first N hold all tasks. An id begins with `prefix`.
+    """
+    parts, kinds = SPLITS[split]
+    ranked = []
+    for kind in kinds:
+        rank = 0
+        for part in parts:
+            for variation in variations(kind, part):
+                task = Task(
+                    id=f"{prefix}/{kind}/{variation}",
+                    world=world,
+                    split=part,
+                    kind=kind,
+                    attributes={"variation": str(variation)},
+                )
+                ranked.append((rank, task))
+                rank += 1
+    # The sort is stable, so tasks of one rank keep the simulator's order.
+    ranked.sort(key=lambda pair: pair[0])
+    return [task for _, task in ranked]
+
+
+MAP = {
+    "hallway": (
+        "art studio",
+        "bedroom",
+        "greenhouse",
+        "kitchen",
+        "living room",
+        "workshop",
+    ),
+    "kitchen": ("bathroom", "hallway", "outside"),
+    "greenhouse": ("hallway", "outside"),
+    "outside": ("foundry", "greenhouse", "kitchen"),
+    "art studio": ("hallway",),
+    "bathroom": ("kitchen",),
+    "bedroom": ("hallway",),
+    "foundry": ("outside",),
+    "living room": ("hallway",),
+    "workshop": ("hallway",),
+}
+"""The rooms beside each room; it is one house in all tasks."""
 LOOK_AT = "look at "
 GO_TO = "go to "
 _DOOR = re.compile(r"A door to the ([a-z ]+) \(that is (open|closed)\)")
 _CARRIED = re.compile(r"^\tan? (?:substance called )?(.+?)(?: \(|,|$)", re.MULTILINE)
-_PLACES = ("agent", "air", "door", "inventory", *ROOMS)
+_PLACES = ("agent", "air", "door", "inventory", *MAP)
 
 
 def hints(room: str, inventory: str, things: Sequence[str]) -> tuple[str, ...]:
@@ -235,6 +357,7 @@ class ScienceWorldEngine:
         # The simulator's own reset looks around as its first step.
         moment = self._game.step("look around")
         self._score = max(moment.score, 0)
+        # Its sentences are broken over lines, and begin with "Your task is to".
         sentence = " ".join(self._game.task().split())
         return Start(
             instruction=sentence.removeprefix("Your task is to "),
@@ -248,6 +371,7 @@ class ScienceWorldEngine:
         moment = self._act(action)
         taken = accepted(moment.text)
         looks = first_word(action) in LOOKS
+        # A look that scores (a goal to look at something) is a step like any other.
         looked = looks and taken and self._score == before
         return self._observe(moment, float(self._score - paid), taken, looked)
 
@@ -276,6 +400,7 @@ class ScienceWorldEngine:
         """The kind and the variation that a task id names."""
         prefix, _, place = task.id.partition("/")
         kind, _, number = place.rpartition("/")
+        # Text against text: "01" or "+1" would be another id of the same task.
         if number not in map(str, range(VARIATIONS.get(kind, 0))):
             raise DataError(
                 f"task {task.id}: scienceworld has no such task; its ids look like "

@@ -72,13 +72,6 @@ def _examined(path: str, environ: Mapping[str, str]) -> tuple[str, bool]:
     return f"{program}: Java {version[1]}", True
 
 
-def jar_path() -> Path:
-    """The simulator's jar. Raises ImportError where it is not installed."""
-    from scienceworld.constants import JAR_PATH
-
-    return Path(JAR_PATH)
-
-
 FLAGS = (
     "-XX:+UnlockExperimentalVMOptions",
     "-XX:hashCode=2",
@@ -111,10 +104,11 @@ class Simulator:
 
     def __init__(self, heap_mb: int) -> None:
         from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+        from scienceworld.constants import JAR_PATH
 
         # It reports at length what `speaking` turns into one line.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
-        jar = jar_path()
+        jar = Path(JAR_PATH)
         # The simulator reads and writes this file where it runs.
         self._folder = ScratchFolder()
         shutil.copy(jar.with_name("object_type_ids.tsv"), self._folder.name)
@@ -185,7 +179,7 @@ class Simulator:
 
     @contextmanager
     def drawing_aside(self, game: "ScienceGame") -> Iterator[None]:
-        """Lets what is asked of a game draw random numbers of its own."""
+        """Gives the questions asked in the block random numbers of their own."""
         self.enter(game)
         # The same seed each time: what is listed must not depend on how often one asks.
         self._aside.setSeed(0)
@@ -210,17 +204,8 @@ class Simulator:
         return ",".join(self._processor.getSimplificationsUsed().split(", "))
 
     def forget(self, *objects: Any) -> None:
-        """Lets the process free Java objects."""
         for one in objects:
             self._gateway.detach(one)
-
-    def used_mb(self) -> float:
-        """Heap in use after a collection of garbage."""
-        runtime = self._gateway.jvm.java.lang.Runtime.getRuntime()
-        # Without a collection the heap also counts what is no longer used.
-        runtime.gc()
-        used: int = runtime.totalMemory() - runtime.freeMemory()
-        return used / 2**20
 
     def close(self) -> None:
         """Ends the process."""
@@ -279,21 +264,24 @@ class ScienceGame:
             self._simulator.forget(self._interface, self.generator)
 
     def task(self) -> str:
-        with speaking():
-            self._simulator.enter(self)
-            return str(self._interface.getTaskDescription())
+        return self._ask("getTaskDescription")
 
     def look(self) -> str:
         """The room as the agent would see it; takes no time."""
-        with speaking():
-            self._simulator.enter(self)
-            return str(self._interface.freeActionLook())
+        return self._ask("freeActionLook")
 
     def inventory(self) -> str:
         """The things that the agent carries; takes no time."""
+        return self._ask("freeActionInventory")
+
+    def tree(self) -> str:
+        """Every object with its properties, as JSON; slow."""
+        return self._ask("getObjectTree", "")
+
+    def _ask(self, method: str, *arguments: str) -> str:
         with speaking():
             self._simulator.enter(self)
-            return str(self._interface.freeActionInventory())
+            return str(getattr(self._interface, method)(*arguments))
 
     def things(self) -> list[str]:
         """The names of everything that an action could be about, sorted.
@@ -305,12 +293,6 @@ class ScienceGame:
             names = sorted(listed)
             self._simulator.forget(listed)
         return names
-
-    def tree(self) -> str:
-        """Every object with its properties, as JSON; slow."""
-        with speaking():
-            self._simulator.enter(self)
-            return str(self._interface.getObjectTree(""))
 
 
 @contextmanager

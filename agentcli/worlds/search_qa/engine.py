@@ -1,23 +1,160 @@
 """One question at a time: searches and reading until an answer is given.
 
-Also the score of an answer, and the expert, which knows the evidence.
+The corpus is used as an agent does: searched, opened, and read part by part. Also the
+score of an answer, and the expert, which knows the evidence.
 """
 
 import re
 import string
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 from agentcli.environments.protocol import Observation, Start
 from agentcli.records.calls import ANSWER, COT, ToolCall, read_call
 from agentcli.records.types import Task
-from agentcli.worlds.search_qa.library import NAMED, Library, Shown, text_of
 from agentcli.worlds.search_qa.options import SearchQaOptions
 from agentcli.worlds.search_qa.questions import Question
-from agentcli.worlds.search_qa.retrievers import Document
+from agentcli.worlds.search_qa.retrievers import (
+    Document,
+    Hit,
+    Retriever,
+)
 from agentcli.worlds.search_qa.source import QaSource
+
+NOTHING = "Nothing is found."
+MORE, LAST = "(more)", "(end)"
+"""Close a part of a document: whether another one follows."""
+NAMED = -1
+"""Part of a document of which a search showed title and beginning."""
+LONGEST_QUERY = 500
+"""Characters."""
+_HEAD = re.compile(
+    r'^\[([^\]\n]*)\] (?:"(.+?)"|(.+?))(?:, part \d+ of \d+)?: ', re.MULTILINE
+)
+_QUOTED = re.compile('^"|: ')
+"""What makes a title stand in quotes, so that its end can be told."""
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+
+class Shown(NamedTuple):
+    """Something that the agent has seen."""
+
+    document: Document
+    part: int
+    """From 0, or NAMED."""
+
+
+class Library:
+    """A retriever under the options of the world."""
+
+    def __init__(self, retriever: Retriever, options: SearchQaOptions) -> None:
+        self.browses = options.actions == "browse"
+        self._retriever = retriever
+        self._options = options
+
+    def hits(self, query: str) -> list[Hit]:
+        """The documents of a search. Raises EngineError where the retriever fails."""
+        # A model that repeats itself must not cost the retriever without end.
+        query = query[:LONGEST_QUERY]
+        (hits,) = self._retriever.search([query], self._options.results)
+        return hits
+
+    def results(self, hits: Sequence[Hit]) -> str:
+        """What a search shows: whole documents, or their beginnings."""
+        lines = []
+        for document, _ in hits:
+            lines.append(f"{_head(document)}: {self.beginning(document)}")
+        return "\n".join(lines) or NOTHING
+
+    def beginning(self, document: Document) -> str:
+        """What a search shows of a document's text."""
+        text = document.text
+        if self.browses and len(text) > self._options.snippet:
+            return f"{text[: self._options.snippet]} ..."
+        return text
+
+    def parts(self, document: Document) -> tuple[str, ...]:
+        """The parts in which a document is read; one where results are whole."""
+        if not self.browses:
+            return (document.text,)
+        return _parts_of(document.text, self._options.part)
+
+    def page(self, shown: Shown) -> str:
+        """A part of a document as `access` and `read` show it."""
+        document, number = shown
+        parts = self.parts(document)
+        end = MORE if self.has_more(shown) else LAST
+        place = f"part {number + 1} of {len(parts)}"
+        return f"{_head(document)}, {place}: {parts[number]} {end}"
+
+    def has_more(self, shown: Shown) -> bool:
+        return shown.part + 1 < len(self.parts(shown.document))
+
+    def named(self, name: str, shown: Iterable[Shown]) -> Document | None:
+        """The document of an id, or with the title of one that was shown.
+
+        Raises EngineError where the retriever fails.
+        """
+        wanted = name.lower()
+        titled = []
+        for one in shown:
+            plain = one.document.title.strip().lower()
+            if wanted in (plain, f'"{plain}"'):
+                titled.append(one.document)
+        if titled:
+            # Two documents of one title: any, but always the same.
+            return min(titled, key=lambda document: document.id)
+        return self._retriever.access(name)
+
+
+def text_of(library: Library, shown: Shown) -> str:
+    """The text that was shown; of a result under `browse`, title and beginning."""
+    if shown.part == NAMED:
+        return f"{shown.document.title}: {library.beginning(shown.document)}"
+    return library.parts(shown.document)[shown.part]
+
+
+def titles_in(texts: Iterable[str]) -> list[str]:
+    """The documents that results and pages name, as "[id] title", each once."""
+    names: dict[str, None] = {}
+    for text in texts:
+        for id, title in heads_in(text):
+            names[f"[{id}] {title}"] = None
+    return list(names)
+
+
+def heads_in(text: str) -> list[tuple[str, str]]:
+    """Id and title of each document that results or a page name."""
+    if not text.startswith("["):
+        return []
+    return [(id, quoted or plain) for id, quoted, plain in _HEAD.findall(text)]
+
+
+def _head(document: Document) -> str:
+    title = document.title
+    if _QUOTED.search(title):
+        title = f'"{title}"'
+    return f"[{document.id}] {title}"
+
+
+@lru_cache(maxsize=4096)
+def _parts_of(text: str, length: int) -> tuple[str, ...]:
+    """Whole sentences, in all not longer than `length`.
+
+    A longer sentence is a part of its own.
+    """
+    parts = [""]
+    for sentence in _SENTENCE_END.split(text.strip()):
+        longer = f"{parts[-1]} {sentence}".strip()
+        if parts[-1] and len(longer) > length:
+            parts.append(sentence)
+        else:
+            parts[-1] = longer
+    return tuple(parts)
+
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _BLANKS = str.maketrans(dict.fromkeys(string.punctuation, " "))
@@ -47,6 +184,7 @@ def f1(answer: str, references: Sequence[str]) -> float:
 def _f1(answer: str, reference: str) -> float:
     given = normalised(answer).split()
     wanted = normalised(reference).split()
+    # As SQuAD's script: two empty texts agree, and one alone never does.
     if not given or not wanted:
         return float(given == wanted)
     shared = Counter(given) & Counter(wanted)
@@ -156,7 +294,7 @@ DIGEST_SIZE = 8
 
 
 class Inquiry(NamedTuple):
-    """All that a state is, and how the action that led there was taken."""
+    """A state, and how the engine took the action that led there."""
 
     shown: frozenset[Shown] = frozenset()
     open: Shown | None = None

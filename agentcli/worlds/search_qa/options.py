@@ -1,4 +1,4 @@
-"""environment.options of search_qa: how one acts, what is asked, where one searches."""
+"""environment.options of search_qa: actions, questions, and where documents come from."""
 
 from typing import Annotated, Literal
 
@@ -51,6 +51,7 @@ class HttpRetrieverOptions(msgspec.Struct, kw_only=True, frozen=True):
 
 
 MOST_DOCUMENTS = 20_000
+Hops = tuple[Literal[1, 2], ...]
 
 
 class QuestionSizes(msgspec.Struct, kw_only=True, frozen=True):
@@ -89,8 +90,8 @@ class SearchQaOptions(msgspec.Struct, kw_only=True, frozen=True):
     """A served retriever, in the place of a corpus that is searched here."""
     documents: Annotated[int, msgspec.Meta(ge=20, le=MOST_DOCUMENTS)] = 2000
     """Documents of the generated corpus, one for each thing."""
-    hops: Annotated[tuple[Literal[1, 2], ...], msgspec.Meta(min_length=1)] = (1, 2)
-    """Documents that a generated question needs; the kinds are drawn alike often."""
+    hops: Annotated[Hops, msgspec.Meta(min_length=1)] = (1, 2)
+    """Documents that a generated question needs; each number is drawn equally often."""
     sizes: QuestionSizes = msgspec.field(default_factory=QuestionSizes)
     seed: Seed = 0
     """Seed of generated corpus and questions."""

@@ -17,7 +17,7 @@ errored leaf.
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -42,7 +42,7 @@ LARGEST_BODY = 16 * 2**20
 MAY_PASS = frozenset({408, 425, 429})
 """Refusals worth another attempt, beside 5xx."""
 
-AnswerT = TypeVar("AnswerT")
+ResultT = TypeVar("ResultT")
 
 
 class ServedDocument(msgspec.Struct, frozen=True):
@@ -60,22 +60,10 @@ class ServedHit(msgspec.Struct, frozen=True):
     score: float
 
 
-class ScoredAnswer(msgspec.Struct, frozen=True):
-    """What /retrieve answers with scores."""
+class ServedAnswer(msgspec.Struct, Generic[ResultT], frozen=True):
+    """What the server answers: a result for each query or page."""
 
-    result: list[list[ServedHit]]
-
-
-class BareAnswer(msgspec.Struct, frozen=True):
-    """What /retrieve answers without scores."""
-
-    result: list[list[ServedDocument]]
-
-
-class PagesAnswer(msgspec.Struct, frozen=True):
-    """What /access answers."""
-
-    result: list[ServedDocument | None]
+    result: list[ResultT]
 
 
 class _AttemptFailed(Exception):
@@ -83,10 +71,7 @@ class _AttemptFailed(Exception):
 
 
 class HttpRetriever:
-    """A Retriever that asks a server. `sleep` is for tests.
-
-    Raises UsageError for an address that cannot be one.
-    """
+    """A Retriever that asks a server. `sleep` is for tests."""
 
     def __init__(
         self,
@@ -121,13 +106,15 @@ class HttpRetriever:
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         """The hits of each query. Raises EngineError where the server fails."""
+        # One connection, one query at a time: such servers do not batch.
         if self._options.protocol == "single":
             return [self._hits({"query": query}, 1, k)[0] for query in queries]
         return self._hits({"queries": list(queries)}, len(queries), k)
 
     def access(self, id: str) -> Document | None:
         """The page of an id, under the protocol asearcher. Raises as `search`."""
-        (page,) = self._ask("/access", {"urls": [id]}, PagesAnswer, 1).result
+        pages = ServedAnswer[ServedDocument | None]
+        (page,) = self._ask("/access", {"urls": [id]}, pages, 1)
         return None if page is None else _document(page, id)
 
     def _hits(self, asked: dict[str, object], lists: int, most: int) -> list[list[Hit]]:
@@ -135,10 +122,13 @@ class HttpRetriever:
         body = {**asked, "topk": most, "return_scores": scored}
         hits: list[list[Hit]] = []
         if scored:
-            for row in self._ask("/retrieve", body, ScoredAnswer, lists).result:
+            for row in self._ask(
+                "/retrieve", body, ServedAnswer[list[ServedHit]], lists
+            ):
                 hits.append([Hit(_document(hit.document), hit.score) for hit in row])
         else:
-            for bare in self._ask("/retrieve", body, BareAnswer, lists).result:
+            documents = ServedAnswer[list[ServedDocument]]
+            for bare in self._ask("/retrieve", body, documents, lists):
                 hits.append([Hit(_document(document), 0.0) for document in bare])
         # More than was asked for would change the observation with the server.
         longest = max(map(len, hits), default=0)
@@ -147,17 +137,20 @@ class HttpRetriever:
         return hits
 
     def _ask(
-        self, route: str, body: dict[str, object], kind: type[AnswerT], count: int
-    ) -> AnswerT:
+        self,
+        route: str,
+        body: dict[str, object],
+        kind: type[ServedAnswer[ResultT]],
+        count: int,
+    ) -> list[ResultT]:
         data = self._post(route, msgspec.json.encode(body))
         try:
-            answer = msgspec.json.decode(data, type=kind)
+            results = msgspec.json.decode(data, type=kind).result
         except UNREADABLE as error:
             raise self._nonsense(fault_in(error, data)) from error
-        given = len(answer.result)  # type: ignore[attr-defined]
-        if given != count:
-            raise self._nonsense(f"{given} results for {count} questions")
-        return answer
+        if len(results) != count:
+            raise self._nonsense(f"{len(results)} results for {count} questions")
+        return results
 
     def _nonsense(self, fault: str) -> EngineError:
         return EngineError(
@@ -169,6 +162,7 @@ class HttpRetriever:
         """The body of a successful answer, after as many attempts as it takes."""
         pause = FIRST_PAUSE
         attempts = self._options.retries + 1
+        # A search changes nothing on the server, so asking again is safe.
         for attempt in range(1, attempts + 1):
             try:
                 return self._attempt(route, body)
@@ -193,7 +187,8 @@ class HttpRetriever:
         status, _, data = answer
         if answer.is_success:
             return data
-        refusal = f"answered {status}: {shown(data[:200].decode(errors='replace'))}"
+        text = data[:200].decode(errors="replace")
+        refusal = f"answered {status}: {shown(text)}"
         if status >= 500 or status in MAY_PASS:
             raise _AttemptFailed(refusal)
         raise EngineError(f"{url}: {refusal}")

@@ -1,15 +1,14 @@
 """Retrievers: queries in, documents with scores out; here over a corpus in memory.
 
-A corpus is generated (almanac.py), or a file as Search-R1 publishes it. A plain file
+A corpus is generated (questions.py), or a file as Search-R1 publishes it. A plain file
 is not read into memory: its documents are read one by one, by their position.
 """
 
-import os
 from array import array
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Protocol, overload
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -17,7 +16,7 @@ from agentcli.errors import DataError
 from agentcli.records.files import read_numbered
 from agentcli.records.regular import open_regular
 from agentcli.worlds.bm25 import Bm25Index, lucene_words
-from agentcli.worlds.row_files import LINES
+from agentcli.worlds.row_files import LINES, LinesOnDisk
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -81,8 +80,7 @@ class EmbeddedRetriever:
         return None if place is None else self._documents[place]
 
     def _search(self, query: str, k: int) -> list[Hit]:
-        words = self._index.known(lucene_words(query))
-        ranked = self._index.best(words[:LONGEST_QUERY], k)
+        ranked = self._index.best(lucene_words(query), k, LONGEST_QUERY)
         return [Hit(self._documents[place], score) for place, score in ranked]
 
     @cached_property
@@ -123,39 +121,28 @@ def read_corpus(path: Path) -> Sequence[Document]:
     return documents
 
 
-class CorpusFile(Sequence[Document]):
+class CorpusFile(LinesOnDisk[Document]):
     """The documents of a plain file, which are read one by one."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = open_regular(path)
-        self._starts = array("Q")
+        file = open_regular(path)
+        starts = array("Q")
         start = 0
-        for line in self._file:
+        for line in file:
             if not line.isspace():
-                self._starts.append(start)
+                starts.append(start)
             start += len(line)
-        self._end = start
-
-    def __len__(self) -> int:
-        return len(self._starts)
+        starts.append(start)
+        super().__init__(file, starts, _decoded)
+        self._path = path
 
     def __iter__(self) -> Iterator[Document]:
+        # Read in order, a faulty line is named by its number.
         return _documents(self._path)
 
-    @overload
-    def __getitem__(self, place: int) -> Document: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Document]: ...
-    def __getitem__(self, place: int | slice) -> Document | Sequence[Document]:
-        if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
-        start = self._starts[place]
-        following = range(len(self))[place] + 1
-        end = self._starts[following] if following < len(self) else self._end
-        # A position of the file itself would be moved by other threads.
-        line = os.pread(self._file.fileno(), end - start, start)
-        return msgspec.json.decode(line, type=CorpusRow).document
+
+def _decoded(line: bytes) -> Document:
+    return msgspec.json.decode(line, type=CorpusRow).document
 
 
 def _documents(path: Path) -> Iterator[Document]:

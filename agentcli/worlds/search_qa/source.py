@@ -1,18 +1,16 @@
 """Where questions and documents come from: both are generated, read, or served.
 
-Questions of published data sets, read unchanged.
-
-The layouts are those of Natural Questions (open), HotpotQA, 2WikiMultihopQA, MuSiQue,
-Bamboogle, TriviaQA and PopQA as their authors publish them, and the one layout that
-FlashRAG, Search-R1 and ASearcher bring all of them into (`golden_answers`). A name with
-train, dev or test in it says which split a file is of; any other file is a test set.
-Beside 2WikiMultihopQA's files id_aliases.json names further answers.
-Rows without answers that MuSiQue marks as not answerable are left out.
+Questions of published data sets are read unchanged. Their layouts are those of Natural
+Questions (open), HotpotQA, 2WikiMultihopQA, MuSiQue, Bamboogle, TriviaQA and PopQA, and
+the one layout that FlashRAG, Search-R1 and ASearcher bring all of them into
+(`golden_answers`). A name with train, dev or test in it says which split a file is of;
+any other file is a test set. Beside 2WikiMultihopQA's files id_aliases.json names
+further answers. Rows that MuSiQue marks as not answerable are left out.
 """
 
 import re
 from collections.abc import Iterator
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 import msgspec
@@ -24,13 +22,13 @@ from agentcli.records.files import read_numbered
 from agentcli.records.regular import is_there
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
+from agentcli.worlds.generated import foreign_task
 from agentcli.worlds.row_files import SUFFIXES, row_files, rows_of
-from agentcli.worlds.search_qa.almanac import corpus
 from agentcli.worlds.search_qa.options import (
     HttpRetrieverOptions,
     SearchQaOptions,
 )
-from agentcli.worlds.search_qa.questions import Question, generated_questions
+from agentcli.worlds.search_qa.questions import Question, corpus, generated_questions
 from agentcli.worlds.search_qa.retrievers import (
     EmbeddedRetriever,
     Retriever,
@@ -139,7 +137,8 @@ def _questions(path: Path, split: str) -> Iterator[tuple[str, Question]]:
             continue
         # Data sets name the field differently; some rows have several of them.
         names = (row.id, row.hotpot_id, row.question_id, row.qid)
-        name = next((name for name in names if name is not None), f"{split}-{number}")
+        given = [name for name in names if name is not None]
+        name = given[0] if given else f"{split}-{number}"
         attributes = _attributes(row, source, str(name))
         question = Question(
             id=f"{source}/{name}",
@@ -250,7 +249,7 @@ class QaSource:
         self._corpus = None
         if options.corpus is not None:
             self._corpus = Path(options.corpus).expanduser().resolve()
-        self._by_id: dict[str, dict[str, Question]] = {}
+        self._by_id = cache(self._questions_by_id)
 
     @cached_property
     def retriever(self) -> Retriever:
@@ -285,17 +284,13 @@ class QaSource:
 
     def question(self, task: Task) -> Question:
         """The question of a task. Raises DataError for a task of other settings."""
-        split = task.split
-        if split not in self._by_id:
-            questions = self._questions(split)
-            self._by_id[split] = {question.id: question for question in questions}
-        question = self._by_id[split].get(task.id)
+        question = self._by_id(task.split).get(task.id)
         if question is None:
-            raise DataError(
-                f"task {task.id}: it is none of these environment.options and --data; "
-                "use those of its panel"
-            )
+            raise foreign_task(task)
         return question
+
+    def _questions_by_id(self, split: str) -> dict[str, Question]:
+        return {question.id: question for question in self._questions(split)}
 
     def _questions(self, split: str) -> tuple[Question, ...]:
         if self._data is not None:

@@ -1,11 +1,8 @@
-"""The rules of Sokoban: what a move does, the grid as text, and how to win.
+"""The rules of Sokoban, and its levels, which are drawn by playing backwards.
 
-The signs are those of gym-sokoban.
-
-The levels of Sokoban, drawn by playing backwards.
-
-Boxes start on their targets and are pulled away, so every level can be solved. The
-level's own digest says which split it belongs to, so no two splits share a level.
+The signs of the text grid are those of gym-sokoban. Boxes start on their targets and
+are pulled away, so every level can be solved. The level's own digest says which split
+it belongs to, so no two splits share a level.
 """
 
 import random
@@ -48,20 +45,19 @@ class Position(msgspec.Struct, frozen=True):
 
     @property
     def boxes_home(self) -> int:
-        """Number of boxes that stand on a target."""
         return len(self.boxes & self.targets)
 
     def blocks(self, cell: Cell) -> bool:
         return cell in self.walls or cell in self.boxes
 
     def with_pieces(self, player: Cell, boxes: frozenset[Cell]) -> "Position":
-        """The same room with the pieces elsewhere."""
         return Position(self.size, self.walls, self.targets, player, boxes)
 
     def moved(self, action: str) -> "Position":
         """The position after an action; the same object where nothing moves."""
         step = MOVES[action]
         ahead = beside(self.player, step)
+        # The same object, so that a caller sees by `is` that nothing moved.
         if ahead in self.walls:
             return self
         boxes = self.boxes
@@ -130,10 +126,10 @@ def solve(start: Position) -> tuple[str, ...] | None:
 
     None when there are none, or none was met in MOST_STATES.
     """
-    came_from: dict[Position, tuple[Position, str]] = {}
-    reached = {start}
+    came_from: dict[Position, tuple[Position, str]] = {start: (start, "")}
     queue = deque([start])
-    while queue and len(reached) < MOST_STATES:
+    # Without a bound, a position that cannot be won costs the whole state space.
+    while queue and len(came_from) < MOST_STATES:
         here = queue.popleft()
         if here.is_solved:
             actions = []
@@ -143,8 +139,7 @@ def solve(start: Position) -> tuple[str, ...] | None:
             return tuple(reversed(actions))
         for action in MOVES:
             after = here.moved(action)
-            if after not in reached:
-                reached.add(after)
+            if after not in came_from:
                 came_from[after] = here, action
                 queue.append(after)
     return None

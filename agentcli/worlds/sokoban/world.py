@@ -3,16 +3,20 @@
 Rewards are those of gym-sokoban: -0.1 a step, +1 for a box that comes onto a target and
 -1 for one that leaves it, +10 for the last one.
 
-The room as a picture, and a picture read back into signs.
-
-Every sign of the text grid has one tile, so nothing is lost between the two.
+Every sign of the text grid has one tile, so a picture can be read back into signs: the
+tutor, which plans on signs, sees no more than the agent.
 """
 
+import random
+from collections.abc import Iterable
 from functools import lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from agentcli.environments.protocol import (
+    FINISHED,
     Advice,
     Card,
     Context,
@@ -22,10 +26,12 @@ from agentcli.environments.protocol import (
     options_of,
 )
 from agentcli.errors import DataError, EngineError
+from agentcli.records.files import derive_seed
 from agentcli.records.pictures import require_pillow
+from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.sokoban import tutor
+from agentcli.worlds.generated import strikes
 from agentcli.worlds.sokoban.rules import (
     BOX,
     BOX_ON_TARGET,
@@ -36,14 +42,156 @@ from agentcli.worlds.sokoban.rules import (
     SPLITS,
     TARGET,
     WALL,
+    Cell,
     Position,
     SokobanOptions,
+    beside,
     draw_level,
+    read,
     solve,
 )
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+BOXES_SHOWN = 2
+"""Boxes that the prompt mentions, the nearest ones."""
+
+
+class SokobanHabits(msgspec.Struct, kw_only=True, frozen=True):
+    """The fault that the expert has on purpose."""
+
+    overlook: Share = 0.0
+    """Share of positions in which it takes any action that moves something, and not the
+    plan's.
+    """
+
+
+def last_grid(context: Context) -> str:
+    """The last grid that was shown in signs.
+
+    After a response that could not be read the agent sees words, and nothing has moved.
+    """
+    return next(
+        text for text in reversed(context.observations) if text.startswith(WALL)
+    )
+
+
+def past(context: Context) -> str:
+    """What was done last."""
+    if context.actions:
+        return f"last {context.actions[-1] or 'nothing'}"
+    return "start"
+
+
+def compact(context: Context) -> str:
+    """Where boxes lie from the player, targets from the boxes, and what is around."""
+    position = read(last_grid(context))
+    player = position.player
+    boxes = _by_distance(player, position.boxes - position.targets)
+    lines = []
+    for box in boxes[:BOXES_SHOWN]:
+        # A box off its target leaves a target free, so there always is one.
+        target = _by_distance(box, position.targets - position.boxes)[0]
+        lines.append(f"box {_offset(player, box)} goal {_offset(box, target)}")
+        lines.append(f"around {_around(position, box)}")
+    lines.append(f"you {_around(position, player)}")
+    lines.append(past(context))
+    return "\n".join(lines)
+
+
+def vocabulary(size: int) -> list[str]:
+    """Directions with their lengths, as whole tokens."""
+    lengths = range(1, size)
+    return sorted(f"{name} {length}" for name in MOVES for length in lengths)
+
+
+def advise(grid: str, seed: int, habits: SokobanHabits) -> Advice:
+    """The plan's next action, read off the grid that the agent sees."""
+    position = read(grid)
+    actions = position.possible()
+    solution = solve(position)
+    if not solution:
+        # A box is stuck: nothing is left to do although the episode has not ended.
+        return Advice("think", FINISHED, actions[0] if actions else "up")
+    if strikes(habits.overlook, "overlook", seed, grid):
+        rng = random.Random(derive_seed("stray", seed, grid))
+        return Advice("explore", "try", rng.choice(actions))
+    return Advice("think", _intention(position, solution), solution[0])
+
+
+def describing(advice: Advice, grid: str) -> Advice:
+    """The advice, after where things are: a picture does not say it in words."""
+    if advice.sentence == FINISHED:
+        return advice
+    position = read(grid)
+    player = position.player
+    words = [f"you {_place(player)}"]
+    boxes = _by_distance(player, position.boxes - position.targets)
+    for box in boxes[:BOXES_SHOWN]:
+        target = _by_distance(box, position.targets - position.boxes)[0]
+        words.append(f"box {_place(box)} goal {_place(target)}")
+    sentence = " ".join([*words, advice.sentence])
+    return advice._replace(sentence=sentence)
+
+
+def _place(cell: Cell) -> str:
+    row, column = cell
+    return f"row {row} column {column}"
+
+
+def _intention(position: Position, solution: tuple[str, ...]) -> str:
+    """The plan's next push, and where to stand for it: "push right stand down 2"."""
+    # The steps before the push only lead to the cell behind the box.
+    here = position
+    for action in solution:
+        after = here.moved(action)
+        if after.boxes != here.boxes:
+            stand = _offset(position.player, here.player) or "here"
+            return f"push {action} stand {stand}"
+        here = after
+    raise EngineError("a plan that pushes no box solves nothing")
+
+
+def _by_distance(start: Cell, cells: Iterable[Cell]) -> list[Cell]:
+    """The nearest cell first; ties by row and column."""
+    row, column = start
+
+    def distance(cell: Cell) -> int:
+        return abs(cell[0] - row) + abs(cell[1] - column)
+
+    return sorted(sorted(cells), key=distance)
+
+
+def _offset(start: Cell, end: Cell) -> str:
+    """How to get from one cell to another, e.g. "down 2 left 1"."""
+    down = end[0] - start[0]
+    right = end[1] - start[1]
+    parts = []
+    if down:
+        way = "down" if down > 0 else "up"
+        parts.append(f"{way} {abs(down)}")
+    if right:
+        way = "right" if right > 0 else "left"
+        parts.append(f"{way} {abs(right)}")
+    return " ".join(parts)
+
+
+def _around(position: Position, cell: Cell) -> str:
+    """The four sides of a cell, in words."""
+    words = []
+    for name, step in MOVES.items():
+        side = beside(cell, step)
+        if side in position.walls:
+            words.append(f"{name} wall")
+        elif side in position.boxes:
+            words.append(f"{name} box")
+        elif side in position.targets:
+            words.append(f"{name} goal")
+        else:
+            words.append(f"{name} floor")
+    return " ".join(words)
+
 
 BRICK = (112, 112, 120)
 GROUND = (24, 20, 28)
@@ -59,7 +207,8 @@ def draw_room(grid: str, pixels: int) -> bytes:
 
     tiles = _tiles(pixels)
     rows = [row.split(" ") for row in grid.split("\n")]
-    room = Image.new("RGB", (pixels * len(rows[0]), pixels * len(rows)))
+    size = (pixels * len(rows[0]), pixels * len(rows))
+    room = Image.new("RGB", size)
     for down, row in enumerate(rows):
         for right, sign in enumerate(row):
             room.paste(tiles[sign], (right * pixels, down * pixels))
@@ -88,7 +237,6 @@ def read_room(png: bytes, pixels: int) -> str:
 
 @lru_cache(maxsize=8)
 def _tiles(pixels: int) -> dict[str, "Image"]:
-    """The picture of each sign."""
     from PIL import Image, ImageDraw
 
     edge = pixels - 1
@@ -177,9 +325,12 @@ class SokobanEngine:
 
     def _reward(self, before: Position) -> float:
         now = self._position
+        # gym-sokoban pays for the change, so pushing a box off and on again gains
+        # nothing.
         reward = -0.1 + now.boxes_home - before.boxes_home
         if now.is_solved:
             reward += 10.0
+        # Rewards are tenths; a sum of floats would show its last digits.
         return round(reward, 1)
 
     def _observe(self, accepted: bool, reward: float) -> Observation:
@@ -216,7 +367,7 @@ class SokobanWorld:
         evaluation_split="test",
         best_reward=None,
     )
-    habits = tutor.SokobanHabits
+    habits = SokobanHabits
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self.options = options_of(settings, SokobanOptions)
@@ -239,22 +390,22 @@ class SokobanWorld:
         return SokobanEngine(self.options)
 
     def compact(self, context: Context) -> str:
-        """Where boxes and targets lie (see tutor.py), unless a picture shows it."""
+        """Where boxes and targets lie, unless a picture shows it."""
         if self.options.pictures:
-            return tutor.past(context)
-        return tutor.compact(context)
+            return past(context)
+        return compact(context)
 
     def vocabulary(self) -> list[str]:
-        return tutor.vocabulary(self.options.size)
+        return vocabulary(self.options.size)
 
     def next(
         self,
         context: Context,
         seed: int,
-        habits: tutor.SokobanHabits,
+        habits: SokobanHabits,
     ) -> Advice:
-        """The plan's next action (see tutor.py)."""
+        """The plan's next action."""
         if not self.options.pictures:
-            return tutor.advise(tutor.last_grid(context), seed, habits)
+            return advise(last_grid(context), seed, habits)
         grid = read_room(context.pictures[0].png, self.options.pixels)
-        return tutor.describing(tutor.advise(grid, seed, habits), grid)
+        return describing(advise(grid, seed, habits), grid)

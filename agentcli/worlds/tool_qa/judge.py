@@ -41,6 +41,7 @@ def states(text: str, value: str) -> bool:
     """Whether a text holds a value: a number up to rounding, or words."""
     if _NUMBER.fullmatch(value.strip()):
         wanted = float(value)
+        # "31" states 31.0, and 310 or 1.31 does not (the pattern has its bounds).
         numbers = map(float, _NUMBER.findall(text))
         return any(same_number(wanted, number) for number in numbers)
     # Whole words: "iron" does not state "environment".
@@ -122,6 +123,7 @@ def _score(
     if any(is_known(need, [text]) for need in missing):
         # A long result costs the agent context (the table above).
         clutter = min(MOST_CLUTTER, len(text.split()) / WORDS_PER_POINT)
+        # However long it is, what helps stays viable (the table above).
         return max(VIABLE, round(BEST - tool.cost - clutter, 1))
     if any(is_known(need, [text]) for need in needs):
         return KNOWN

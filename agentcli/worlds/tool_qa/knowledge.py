@@ -1,17 +1,12 @@
 """The invented knowledge of the embedded default: who knows what, and where it stands.
 
-Every fact lies in one or more of four places: the table of facts, the encyclopaedia,
-the collection of papers and the web. Which ones is drawn, so that each tool has gaps,
+Names and values of the facts are drawn, so nobody can have read them elsewhere. Every
+fact lies in one or more of four places: the table of facts, the encyclopaedia, the
+collection of papers and the web. Which ones is drawn too, so that each tool has gaps,
 and another tool often fills them. It never changes: a task means the same for ever.
 
-What there is to know in the generated corpora: kinds of things and their properties.
-
-Names and values are invented (knowledge.py draws them), so nobody can have read them
-elsewhere.
-
-The three corpora as texts: an encyclopaedia, papers, and pages of a web.
-
-Each holds the facts that knowledge.py puts there, among sentences that say nothing.
+The last three places are corpora of texts, which hold their facts among sentences that
+say nothing.
 """
 
 import random
@@ -318,7 +313,8 @@ def _article(
     if not facts:
         return
     kind = facts[0].kind
-    opening = f"{subject} is {'an' if kind[0] in 'aeiou' else 'a'} {kind}."
+    article = "an" if kind[0] in "aeiou" else "a"
+    opening = f"{subject} is {article} {kind}."
     sentences = [*map(sentence, facts), rng.choice(FILLERS).format(subject=subject)]
     yield Publication(subject, " ".join([opening, *sentences]))
 

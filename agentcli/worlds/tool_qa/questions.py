@@ -1,4 +1,7 @@
-"""Questions of tool_qa: read from a file, or drawn from the templates.
+"""Questions of tool_qa: rows of MMLU-Pro from a file, or drawn from the templates.
+
+Rows are read unchanged. An answer that is not the option at its index, or an id that is
+there twice, is refused with file, row and field.
 
 A drawn question has a template, its slots, the answer and wrong options. Its needs
 (`needs_of`) are what must be known on the way to the answer, and how each tool is asked
@@ -11,13 +14,17 @@ from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import msgspec
 
 from agentcli.errors import DataError, UsageError
+from agentcli.records.faults import shown
 from agentcli.records.files import derive_seed
+from agentcli.records.section import Count, Seed
 from agentcli.records.types import Task
-from agentcli.registry import nearest
-from agentcli.worlds.generated import split_of
+from agentcli.worlds.generated import chosen, foreign_task, split_of
+from agentcli.worlds.row_files import row_files, rows_of
 from agentcli.worlds.tool_qa.knowledge import (
     FACTORS,
     KINDS,
@@ -25,15 +32,105 @@ from agentcli.worlds.tool_qa.knowledge import (
     Property,
     knowledge,
 )
-from agentcli.worlds.tool_qa.rows import (
-    LETTERS,
-    QaRow,
-    ToolQaOptions,
-    load_rows,
-    rows_of_split,
-)
 from agentcli.worlds.tool_qa.templates import TEMPLATES, Template
 from agentcli.worlds.tool_qa.tools.calculator import evaluate, written
+
+
+class Sizes(msgspec.Struct, kw_only=True, frozen=True):
+    """Questions of each split (Rare-tool section 4: 2,500 and 840); at most, from a file."""
+
+    train: Count = 2500
+    valid: Count = 100
+    test: Count = 840
+
+
+class ToolQaOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """Settings of the world: its questions and its tools."""
+
+    sizes: Sizes = msgspec.field(default_factory=Sizes)
+    templates: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] | None = None
+    """Only these sorts of generated questions; None: all (templates.py)."""
+    tools: tuple[str, ...] | None = None
+    """Only these tools; None: all. []: a closed book."""
+    choices: Annotated[int, msgspec.Meta(ge=2, le=10)] = 10
+    """Options of a generated question."""
+    seed: Seed = 0
+    """Seed of the generated questions, and of the order of those from a file."""
+
+
+LETTERS = "ABCDEFGHIJ"
+
+
+class QaRow(msgspec.Struct, kw_only=True, frozen=True):
+    """One question of MMLU-Pro."""
+
+    question_id: int
+    question: str
+    options: tuple[str, ...]
+    """2 to 10."""
+    answer: str
+    """A letter."""
+    answer_index: int
+    category: str
+    cot_content: str | None = None
+    src: str | None = None
+
+
+@lru_cache(maxsize=4)
+def load_rows(data: Path) -> dict[int, QaRow]:
+    """All rows of a file, or of the files of a folder, by their id.
+
+    Raises DataError.
+    """
+    rows: dict[int, QaRow] = {}
+    for path in row_files(data):
+        for place, row in rows_of(path, QaRow):
+            _check(row, place)
+            if row.question_id in rows:
+                raise DataError(
+                    f"{place}: question_id {row.question_id} is there twice; keep one "
+                    "of them"
+                )
+            rows[row.question_id] = row
+    return rows
+
+
+@lru_cache(maxsize=8)
+def rows_of_split(data: Path, options: ToolQaOptions, split: str) -> tuple[QaRow, ...]:
+    """The rows of a split, in a seeded order, at most as many as its size.
+
+    A question's text says which split it belongs to. Raises DataError where none does.
+    """
+    rows = [row for row in load_rows(data).values() if split_of(row.question) == split]
+    if not rows:
+        raise DataError(
+            f"{data}: none of its questions belongs to the split {split}; name more "
+            "data with --data"
+        )
+    # Files list questions by category; the first N of a split should hold them all.
+    random.Random(options.seed).shuffle(rows)
+    return tuple(rows[: getattr(options.sizes, split)])
+
+
+def _check(row: QaRow, place: str) -> None:
+    """Raises DataError for a row that contradicts itself."""
+    count = len(row.options)
+    if not 2 <= count <= len(LETTERS):
+        raise DataError(f"{place}: {count} options, not 2 to 10 - at `$.options`")
+    if not 0 <= row.answer_index < count:
+        raise DataError(
+            f"{place}: {row.answer_index} is not one of {count} options - at "
+            "`$.answer_index`"
+        )
+    if row.answer != LETTERS[row.answer_index]:
+        raise DataError(
+            f"{place}: {shown(row.answer)!r} is not {LETTERS[row.answer_index]!r}, the "
+            "letter of answer_index - at `$.answer`"
+        )
+    for field in ("question", "category"):
+        if not getattr(row, field).strip():
+            raise DataError(f"{place}: is empty - at `$.{field}`")
+
 
 NUMBERS = "abcd"
 EXPONENT = "e"
@@ -42,14 +139,14 @@ VALUES = "vw"
 
 
 class Need(NamedTuple):
-    """Something that must be known on the way; the last one is the answer."""
+    """A value that must be known on the way; the last one is the answer."""
 
     fact: str
     """Name of the fact that is looked up; empty for a result."""
     calls: tuple[tuple[str, str], ...]
     """Tool and argument; an argument with {v} or {w} waits for a value before it."""
     value: str = ""
-    """The text that says it, a number or a word; empty for one who must find out."""
+    """A number or a word; empty where the agent must find it out."""
 
 
 class Reading(NamedTuple):
@@ -72,7 +169,7 @@ def _patterns() -> list[tuple[re.Pattern[str], Template]]:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """Reads the slots of a question back."""
+    """The pattern that reads the slots of a question back."""
     pattern = re.escape(text)
     for name in NUMBERS + EXPONENT:
         pattern = pattern.replace(rf"\{{{name}\}}", rf"(?P<{name}>\d+)", 1)
@@ -157,7 +254,9 @@ def multiples(slots: Numbers) -> int:
     """How many numbers below a * b are multiples of c or d."""
     total = 0
     for number in range(1, slots["a"] * slots["b"]):
-        total += number % slots["c"] == 0 or number % slots["d"] == 0
+        by_c = number % slots["c"] == 0
+        by_d = number % slots["d"] == 0
+        total += by_c or by_d
     return total
 
 
@@ -196,18 +295,9 @@ class ToolQuestion(NamedTuple):
 
 def templates_of(options: ToolQaOptions) -> list[Template]:
     """The templates that are drawn. Raises UsageError for one that does not exist."""
-    names = {template.name: template for template in TEMPLATES}
-    if options.templates is None:
-        return list(TEMPLATES)
-    for name in options.templates:
-        if name not in names:
-            raise UsageError(
-                f"environment.options.templates: no template {name!r}; "
-                f"{nearest(name, names)}"
-            )
-    if not options.templates:
-        raise UsageError("environment.options.templates: empty; leave it out for all")
-    return [names[name] for name in options.templates]
+    named = {template.name: template for template in TEMPLATES}
+    names = chosen(options.templates, named, "templates", "template")
+    return [named[name] for name in names]
 
 
 @lru_cache(maxsize=8)
@@ -388,17 +478,10 @@ class QuestionSource:
         if self._data is not None and prefix == REAL:
             row = load_rows(self._data).get(int(rest))
             if row is not None:
-                return real_question(row)
-        raise DataError(
-            f"task {task.id}: it is none of these environment.options and --data; use "
-            "those of its panel"
-        )
-
-
-def real_question(row: QaRow) -> ToolQuestion:
-    """A question of a file; only its answer is known, not the way to it."""
-    answer = Need("", (), row.options[row.answer_index])
-    return ToolQuestion(row, (answer,))
+                # Only the answer of a real question is known, not the way to it.
+                answer = Need("", (), row.options[row.answer_index])
+                return ToolQuestion(row, (answer,))
+        raise foreign_task(task)
 
 
 def digest(options: ToolQaOptions) -> str:

@@ -1,9 +1,9 @@
 """The process that runs untrusted programs, behind every protection there is.
 
-`python -S -s -P -B -m agentcli.worlds.tool_qa.sandbox_server [--no-namespaces]`,
-started by sandbox_client.py and by nothing else. It imports what programs may use, locks itself
-in, and reports which protections are active. Then it answers requests: a 4-byte big-endian length
-and the program, against the same and the output.
+`python -S -s -P -B -m agentcli.worlds.tool_qa.sandbox_server`, started by the tool
+python (tools/python.py) and by nothing else. It imports what programs may use, gives up
+its privileges, and says that it is ready. Then it answers requests: a 4-byte big-endian
+length and the program, against the same and the output.
 
 A fork of it, the keeper, reads one request, runs the program in a fork of its own, and
 answers. So the server never holds a program or an output, and no later one finds them.
@@ -15,7 +15,6 @@ import ctypes
 import errno
 import gc
 import importlib
-import json
 import os
 import resource
 import select
@@ -26,64 +25,6 @@ from types import CodeType
 from typing import Any
 
 from agentcli.records import kernel
-
-NEW_MOUNTS = 0x00020000
-NEW_HOST_NAME = 0x04000000
-NEW_IPC = 0x08000000
-NEW_USERS = 0x10000000
-NEW_PROCESSES = 0x20000000
-NEW_NETWORK = 0x40000000
-EVERYTHING_ELSE = NEW_MOUNTS | NEW_HOST_NAME | NEW_IPC | NEW_PROCESSES | NEW_NETWORK
-"""Left all at once or not at all, after the users: their namespace permits it."""
-READ_ONLY, NO_SETUID, NO_DEVICES, NO_PROGRAMS = 1, 2, 4, 8
-BARE = READ_ONLY | NO_SETUID | NO_DEVICES | NO_PROGRAMS
-RECURSIVE_PRIVATE = 0x4000 | 0x40000
-DETACH = 2
-PLACE = b"/tmp"
-"""A folder that is there everywhere; the empty file system is put over it first."""
-INSIDE = 1000
-"""The user inside."""
-
-
-def enter_namespaces() -> None:
-    """Moves this process into namespaces of its own; its children are alone there.
-
-    Raises OSError where the machine does not allow it.
-    """
-    # Read before unshare(2): inside, both are unmapped until the files below are written.
-    user, group = os.getuid(), os.getgid()
-    kernel.call("unshare", NEW_USERS)
-    # The kernel refuses a gid_map without it (user_namespaces(7)).
-    _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{INSIDE} {user} 1")
-    _write("/proc/self/gid_map", f"{INSIDE} {group} 1")
-    kernel.call("unshare", EVERYTHING_ELSE)
-
-
-def empty_root() -> None:
-    """Makes an empty, read-only folder the root. Raises OSError.
-
-    For the first process of the namespaces. Whatever must be read from disk has been
-    read by then: not even /proc and /dev are left.
-    """
-    # Else the mounts below would show outside (mount_namespaces(7)).
-    kernel.call("mount", None, b"/", None, RECURSIVE_PRIVATE, None)
-    kernel.call("mount", b"none", PLACE, b"tmpfs", BARE, b"size=4k")
-    os.chdir(PLACE)
-    # The old root is put over the new one, and then let go of (pivot_root(2)).
-    kernel.call("syscall", _pivot_root(), b".", b".")
-    kernel.call("umount2", b".", DETACH)
-    os.chdir("/")
-
-
-def _pivot_root() -> int:
-    return 155 if os.uname().machine == "x86_64" else 41
-
-
-def _write(path: str, text: str) -> None:
-    with open(path, "w", encoding="ascii") as file:
-        file.write(text)
-
 
 # The tables of arch/x86/entry/syscalls/syscall_64.tbl and asm-generic/unistd.h.
 ALLOWED: dict[str, tuple[int, int]] = {
@@ -182,6 +123,8 @@ MODULES = (
 )
 """What a program can import: no file can be opened once it runs."""
 LENGTH = struct.Struct("!I")
+READY = b"ready"
+"""The first thing that the server says."""
 
 CPU_SECONDS = 1
 WALL_SECONDS = 10
@@ -200,23 +143,12 @@ OUT_OF_TIME = (
 
 def main() -> None:
     """Serves until stdin closes."""
-    namespaced, reason = _locked_in("--no-namespaces" not in sys.argv)
+    kernel.die_with_parent(signal.SIGKILL)
     for name in MODULES:
         importlib.import_module(name)
     nothing = os.open(os.devnull, os.O_RDWR)
-    if namespaced:
-        try:
-            empty_root()
-        except OSError as error:
-            namespaced, reason = False, str(error)
     _give_up_privileges()
-    greeting = {
-        "namespaces": namespaced,
-        "reason": reason,
-        "root": os.listdir("/") if namespaced else None,
-        "processes": os.getpid(),
-    }
-    _send(json.dumps(greeting).encode())
+    _send(READY)
     # A child then copies fewer pages.
     gc.collect()
     gc.freeze()
@@ -230,27 +162,7 @@ def main() -> None:
             sys.exit(1)
 
 
-def _locked_in(wanted: bool) -> tuple[bool, str]:
-    """Enters namespaces where the machine allows it, and says why not."""
-    kernel.die_with_parent(signal.SIGKILL)
-    if not wanted:
-        return False, "not asked for"
-    try:
-        enter_namespaces()
-    except OSError as error:
-        return False, str(error)
-    child = os.fork()
-    if child:
-        # It would keep the pipes open that the first process of the namespaces serves.
-        os.closerange(0, 3)
-        _, status = os.waitpid(child, 0)
-        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
-    kernel.die_with_parent(signal.SIGKILL)
-    return True, ""
-
-
 def _give_up_privileges() -> None:
-    """Keeps a superuser from being one in here."""
     if os.getuid() == 0:
         # Groups first: without the user id of root they could not be changed.
         os.setgroups([])

@@ -2,14 +2,19 @@
 
 Rows of MMLU-Pro are read where --data names them. Else the questions are generated, in
 the same schema and most of its categories, about an invented world and large numbers:
-they cannot be answered without tools, and often by several of them.
+they cannot be answered without tools, and often by several of them. One question at a
+time: tools are called until an answer is given.
 
-One question at a time: tools are called until an answer is given.
+The tutor's expert reads a question as its template writes it (questions.py), and knows
+which tools may answer. What a tool does not know it learns only by asking.
 """
 
-from collections.abc import Mapping
+import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from agentcli.environments.protocol import (
     Advice,
@@ -22,29 +27,209 @@ from agentcli.environments.protocol import (
     Verdict,
     options_of,
 )
-from agentcli.errors import UsageError
 from agentcli.records.calls import ANSWER, COT, ToolCall, read_call
+from agentcli.records.files import derive_seed
+from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.registry import nearest
-from agentcli.worlds.generated import SPLITS
-from agentcli.worlds.tool_qa import tutor
-from agentcli.worlds.tool_qa.judge import is_known, judge, known_values
+from agentcli.worlds.generated import SPLITS, chosen, indulges, spelled
+from agentcli.worlds.tool_qa.judge import (
+    is_known,
+    judge,
+    known_values,
+    letters_of,
+    stated,
+)
+from agentcli.worlds.tool_qa.knowledge import FACTORS, PLACES, knowledge
 from agentcli.worlds.tool_qa.questions import (
+    EXPONENT,
+    LETTERS,
+    NUMBERS,
     Need,
     QuestionSource,
+    Reading,
+    ToolQaOptions,
     ToolQuestion,
+    needs_of,
     next_calls,
+    read_question,
+    slotted,
     templates_of,
 )
-from agentcli.worlds.tool_qa.rows import LETTERS, ToolQaOptions
 from agentcli.worlds.tool_qa.tools.registry import (
     ERROR,
+    TOOLS,
     AgentTool,
     answer,
     tool_class,
     tool_names,
 )
+
+LONGEST_QUERY = 200
+"""Characters of a question that is searched for as it is."""
+
+
+class ToolQaHabits(msgspec.Struct, kw_only=True, frozen=True):
+    """The faults that the expert has on purpose."""
+
+    forget: Share = 0.0
+    """Share of episodes in which it knows one tool for everything to be looked up, and
+    guesses the answer where that tool does not help.
+    """
+    overlook: Share = 0.0
+    """Share of episodes in which it guesses instead of computing."""
+    wander: Share = 1.0
+    """Share of episodes in which it tries tools in an order of its own; else the best
+    one comes first.
+    """
+
+
+class Insight(NamedTuple):
+    """What an agent can know from its own past."""
+
+    question: str
+    options: tuple[str, ...]
+    reading: Reading | None
+    """None for a question that no template made."""
+    values: dict[str, str]
+    """The values that were looked up, by slot."""
+    asked: tuple[tuple[str, str], ...]
+    """Tools that were called, each with what came back."""
+    letters: list[str]
+    """The options that the results name."""
+
+
+def insight_of(context: Context) -> Insight:
+    """Reads a context: the question off the instruction, the rest off what was seen."""
+    question, *lines = context.instruction.split("\n")
+    options = [line.partition(": ")[2] for line in lines if line[1:3] == ": "]
+    reading = read_question(question)
+    asked = tuple(_asked(context))
+    results = [(tool, text) for tool, text in asked if not text.startswith(ERROR)]
+    texts = [text for _, text in results]
+    values = {}
+    if reading:
+        for slot, need in slotted(needs_of(*reading)):
+            value = stated(texts, need.fact)
+            if value is not None:
+                values[slot] = value
+        texts = _answers(reading, results, values)
+    letters: dict[str, None] = {}
+    for text in texts:
+        letters |= dict.fromkeys(letters_of(options, text, LETTERS))
+    return Insight(question, tuple(options), reading, values, asked, [*letters])
+
+
+def _calls(context: Context) -> Iterator[tuple[ToolCall, str]]:
+    """The calls that were made, each with the text that followed."""
+    for action, text in zip(context.actions, context.observations[1:], strict=True):
+        call = read_call(action)
+        if call:
+            yield call, text
+
+
+def _asked(context: Context) -> Iterator[tuple[str, str]]:
+    """Tools with their results; what was refused has no result."""
+    for call, text in _calls(context):
+        if text.startswith(f"{call.name}: "):
+            yield call.name, text.removeprefix(f"{call.name}: ")
+
+
+def _answers(
+    reading: Reading,
+    results: Sequence[tuple[str, str]],
+    values: dict[str, str],
+) -> list[str]:
+    """The texts that may state the answer: other numbers in a document do not count."""
+    last = {tool for tool, _ in reading.template.calls}
+    if last:
+        return [text for tool, text in results if tool in last]
+    return list(values.values())
+
+
+def compact(context: Context) -> str:
+    """The question, what was looked up, what was asked, and what the results name.
+
+    Every number has a letter before it, in order, so that a small model can point at
+    one. No word stands before a number: a tiny tokenizer would make one token of both.
+    """
+    insight = insight_of(context)
+    lines = [_lettered(insight.question)]
+    for slot, value in insight.values.items():
+        lines.append(f"{slot} = {value}")
+    tools = [name for name, _ in insight.asked]
+    if tools:
+        lines.append(f"asked {' '.join(tools)}")
+    lines.append(f"named {' '.join(insight.letters) or 'none'}")
+    return "\n".join(lines)
+
+
+def _lettered(question: str) -> str:
+    """The question with `a =`, `b =` and so on before its numbers."""
+    letters = iter(NUMBERS + EXPONENT)
+    words = []
+    for word in question.split():
+        if word.strip("?.,").isdigit():
+            words.append(f"{next(letters, '#')} =")
+        words.append(word)
+    return " ".join(words)
+
+
+def vocabulary() -> list[str]:
+    """Names, numbers, tools and letters, as whole tokens."""
+    known = knowledge()
+    words = {*TOOLS, COT, ANSWER, *LETTERS, *FACTORS.values()}
+    words |= {str(number) for number in range(8, 100)}
+    for names in (*known.subjects.values(), *known.words.values()):
+        words |= set(names)
+    for unit, other in FACTORS:
+        words |= {unit, other}
+    return sorted(words)
+
+
+def advise(
+    context: Context,
+    seed: int,
+    habits: ToolQaHabits,
+    tools: Collection[str],
+) -> Advice:
+    """The next call of a tool there is, or the answer; without such a tool, a guess."""
+    insight = insight_of(context)
+    if len(insight.letters) == 1:
+        letter = insight.letters[0]
+        return Advice("think", "answer", spelled(ANSWER, letter))
+    if insight.reading is None:
+        return _search_or_guess(insight, seed, tools)
+    needs = needs_of(*insight.reading)
+    need, possible = next_calls(needs, insight.values)
+    calls = [call for call in possible if call[0] in tools]
+    if not need.fact and indulges(habits, "overlook", seed):
+        return _guess(insight, seed)
+    if indulges(habits, "wander", seed):
+        random.Random(derive_seed(seed, need.fact)).shuffle(calls)
+    tried = {(call.name, call.argument) for call, _ in _calls(context)}
+    left = [call for call in calls if call not in tried]
+    gives_up = len(left) < len(calls) and indulges(habits, "forget", seed)
+    if gives_up or not left:
+        return _guess(insight, seed)
+    name, argument = left[0]
+    sentence = "look up" if name in PLACES else "compute"
+    return Advice("think", sentence, spelled(name, argument))
+
+
+def _search_or_guess(insight: Insight, seed: int, tools: Collection[str]) -> Advice:
+    """Searches once for a question that no template made, then guesses."""
+    if insight.asked or "search" not in tools:
+        return _guess(insight, seed)
+    query = insight.question[:LONGEST_QUERY].replace("[", "(").replace("]", ")")
+    return Advice("explore", "look up", spelled("search", query))
+
+
+def _guess(insight: Insight, seed: int) -> Advice:
+    letters = insight.letters or LETTERS[: len(insight.options)]
+    rng = random.Random(derive_seed(seed, "guess"))
+    return Advice("explore", "guess", spelled(ANSWER, rng.choice(letters)))
+
 
 THOUGHT = "You think on."
 """The observation after `cot[...]`."""
@@ -55,7 +240,7 @@ HOW = (
 
 
 class Reached(NamedTuple):
-    """All that a state is: results without repeats, and what was observed last."""
+    """A state: the results without repeats, and what was observed last."""
 
     results: tuple[tuple[str, str], ...]
     """Call and its result, sorted; errors are left out: they teach nothing."""
@@ -215,14 +400,14 @@ class ToolQaWorld:
         reads_data=True,
         extra="tools",
     )
-    habits = tutor.ToolQaHabits
-    compact = staticmethod(tutor.compact)
-    vocabulary = staticmethod(tutor.vocabulary)
+    habits = ToolQaHabits
+    compact = staticmethod(compact)
+    vocabulary = staticmethod(vocabulary)
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self.options = options_of(settings, ToolQaOptions)
         templates_of(self.options)
-        self._names = _chosen_tools(self.options)
+        self._names = chosen(self.options.tools, tool_names(), "tools", "tool")
         self._source = QuestionSource(self.options, settings.data)
 
     @property
@@ -250,38 +435,23 @@ class ToolQaWorld:
         self,
         context: Context,
         seed: int,
-        habits: tutor.ToolQaHabits,
+        habits: ToolQaHabits,
     ) -> Advice:
-        return tutor.advise(context, seed, habits, self._names)
+        return advise(context, seed, habits, self._names)
 
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:
         """The protections around the tool python."""
-        from agentcli.worlds.tool_qa.sandbox_client import protections_here
+        from agentcli.worlds.tool_qa.tools.python import fault_here
 
-        active = protections_here()
+        fault = fault_here()
         name = "tool_qa sandbox"
-        if isinstance(active, str):
-            get = "use Linux on x86-64 or 64-bit ARM; the other tools work anywhere"
-            return [Requisite(name=name, present=False, detail=active, get=get)]
-        detail = "seccomp, limits and namespaces"
-        if not active.namespaces:
-            detail = f"seccomp and limits; no namespaces ({active.reason})"
-        return [Requisite(name=name, present=True, detail=detail)]
+        if fault is None:
+            detail = "seccomp, limits and no privileges"
+            return [Requisite(name=name, present=True, detail=detail)]
+        get = "use Linux on x86-64 or 64-bit ARM; the other tools work anywhere"
+        return [Requisite(name=name, present=False, detail=fault, get=get)]
 
     @staticmethod
     def cache_folder(environ: Mapping[str, str]) -> None:
         """Nothing is kept on disk."""
-
-
-def _chosen_tools(options: ToolQaOptions) -> list[str]:
-    """The names of the tools there are. Raises UsageError for one that does not exist."""
-    names = tool_names()
-    if options.tools is None:
-        return names
-    for name in options.tools:
-        if name not in names:
-            raise UsageError(
-                f"environment.options.tools: no tool {name!r}; {nearest(name, names)}"
-            )
-    return list(options.tools)

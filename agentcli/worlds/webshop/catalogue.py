@@ -1,26 +1,21 @@
 """A catalogue: products, the search engine over them, and the goals they give.
 
 A generated catalogue and the small data set are held in memory, once in a process. The
-large one lies on disk, and only what is looked at is read.
-
-The large catalogue on disk: products a line each, and the index, made once.
-
-Reading 1.18 million products takes minutes and gigabytes. So the first command that
-needs them writes what pages and search need into the cache, as one folder that is
-renamed into place when it is complete. After that a process opens it at once, and the
-system keeps in memory what is looked at.
+large one lies on disk: products a line each, and the index. Reading 1.18 million
+products takes minutes and gigabytes, so the first command that needs them writes what
+pages and search need into the cache, as one folder that is renamed into place when it
+is complete. After that a process opens it at once, and reads only what is looked at.
 """
 
 import bisect
 import itertools
-import mmap
 import os
 import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -28,6 +23,7 @@ import numpy as np
 from agentcli.environments.cache import cache_folder
 from agentcli.records.scratch import publish
 from agentcli.worlds.bm25 import Bm25Index, lucene_words
+from agentcli.worlds.row_files import LinesOnDisk
 from agentcli.worlds.webshop.goals import ShopGoal, goal_of, goals_of
 from agentcli.worlds.webshop.products import Product
 
@@ -70,6 +66,7 @@ class Catalogue:
     def order(self) -> list[int]:
         """The goals' numbers, shuffled as WebShop shuffles them."""
         order = list(range(self._ends[-1] if self._ends else 0))
+        # The same generator and seed as WebShop, so goal 0 here is its goal 0.
         random.Random(SHUFFLE).shuffle(order)
         return order
 
@@ -87,15 +84,13 @@ class Catalogue:
         return self._engine()
 
     def _search(self, keywords: str) -> tuple[int, ...]:
-        # Unknown words are dropped first, so that they use up none of LONGEST_QUERY.
-        words = self._index.known(lucene_words(keywords))
-        ranked = self._index.best(words[:LONGEST_QUERY], HITS)
+        ranked = self._index.best(lucene_words(keywords), HITS, LONGEST_QUERY)
         return tuple(place for place, _ in ranked)
 
     def _goal(self, goal: int) -> ShopGoal:
         asker = self.asker(goal)
-        end = self._ends[bisect.bisect_right(self._ends, self.order[goal])]
-        number = self.order[goal] - (end - asker.goals)
+        place = bisect.bisect_right(self._ends, self.order[goal])
+        number = self.order[goal] - (self._ends[place] - asker.goals)
         return goal_of(self.products[asker.place], self._goals, number)
 
 
@@ -130,35 +125,6 @@ PRODUCTS, OFFSETS, ASKERS, INDEX = (
 )
 
 
-class Shelf(Sequence[Product]):
-    """Products that are read from disk when they are asked for."""
-
-    def __init__(self, folder: Path) -> None:
-        self._offsets = np.load(folder / OFFSETS, mmap_mode="r")
-        with (folder / PRODUCTS).open("rb") as file:
-            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._product = lru_cache(maxsize=4096)(self._read)
-
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
-
-    @overload
-    def __getitem__(self, place: int) -> Product: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Product]: ...
-    def __getitem__(self, place: int | slice) -> Product | list[Product]:
-        if isinstance(place, slice):
-            return [self._product(one) for one in range(*place.indices(len(self)))]
-        return self._product(place)
-
-    def _read(self, place: int) -> Product:
-        begin, end = self._offsets[place : place + 2]
-        return _DECODER.decode(self._bytes[begin:end])
-
-
-_DECODER = msgspec.json.Decoder(Product)
-
-
 def folder_of(sources: Sequence[Path], goals: str) -> Path:
     """The cache's folder for these files, as they are now."""
     # Size and time stand for the content: reading gigabytes for a digest is too slow.
@@ -177,7 +143,11 @@ def open_shelf(folder: Path, goals: str) -> Catalogue:
     def engine() -> Bm25Index:
         return Bm25Index.load(folder / INDEX)
 
-    return Catalogue(Shelf(folder), askers, engine, goals)
+    # The system keeps in memory what is looked at often; so does the cache here.
+    decode = lru_cache(maxsize=4096)(msgspec.json.Decoder(Product).decode)
+    offsets = np.load(folder / OFFSETS, mmap_mode="r")
+    products = LinesOnDisk((folder / PRODUCTS).open("rb"), offsets, decode)
+    return Catalogue(products, askers, engine, goals)
 
 
 def fill(folder: Path, products: Iterable[Product], goals: str) -> None:
@@ -197,12 +167,14 @@ def _write(folder: Path, products: Iterable[Product], goals: str) -> None:
         """The texts for the index; writes each product on the way."""
         with (folder / PRODUCTS).open("wb") as file:
             for place, product in enumerate(products):
-                offsets.append(offsets[-1] + file.write(msgspec.json.encode(product)))
+                length = file.write(msgspec.json.encode(product))
+                offsets.append(offsets[-1] + length)
                 count = goals_of(product, goals)
                 if count:
                     askers.append(Asker(place, product.asin, count, product.category))
                 yield product.indexed_text
 
     Bm25Index.over(map(lucene_words, indexed_texts())).save(folder / INDEX)
+    # int64: the file of all products may be larger than 4 GiB.
     np.save(folder / OFFSETS, np.array(offsets, dtype=np.int64))
     (folder / ASKERS).write_bytes(msgspec.json.encode(askers))

@@ -1,17 +1,100 @@
-"""One shopping trip at a time: searches and clicks until something is bought."""
+"""The shop in play: its pages as texts, what a click does, and the expert's plan.
 
-from collections.abc import Callable
-from typing import Literal
+Pages have the form that RewardFlow (Figure 16) prints. Every piece of a page stands in
+quotes, and [SEP] between them. The instruction, which WebShop repeats on every page, is
+left out: it is the task.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from agentcli.environments.protocol import Observation, Start
 from agentcli.errors import EngineError
 from agentcli.records.calls import read_call
 from agentcli.records.types import Task
-from agentcli.worlds.webshop import pages
 from agentcli.worlds.webshop.catalogue import LONGEST_QUERY, Catalogue
 from agentcli.worlds.webshop.goals import ShopGoal, matches, reward_of
-from agentcli.worlds.webshop.pages import PER_PAGE, Visit
 from agentcli.worlds.webshop.products import Product, color_of
+
+PER_PAGE = 10
+BACK, PREVIOUS, NEXT, BUY = "back to search", "< prev", "next >", "buy now"
+SUB_PAGES = ("description", "features", "reviews")
+SEARCH_HINT = "search[<your query>]"
+"""Stands in the list of actions for a search, whose words are free."""
+
+
+class Visit(NamedTuple):
+    """A state, and how the engine took the action that led there."""
+
+    page: Literal["search", "results", "item", "sub", "done"] = "search"
+    keywords: str = ""
+    number: int = 0
+    """Page of the results, from 1."""
+    item: int = -1
+    """Place of the product that is looked at."""
+    chosen: tuple[tuple[str, str], ...] = ()
+    """Clicked options, by name."""
+    sub: str = ""
+    accepted: bool = True
+    looked: bool = False
+
+
+def click(text: str) -> str:
+    """The action that clicks on a text."""
+    return f"click[{text}]"
+
+
+def text_of(pieces: Sequence[str]) -> str:
+    """A page as one text."""
+    return " [SEP] ".join(f"'{piece}'" for piece in pieces)
+
+
+def results_page(
+    products: Sequence[Product],
+    number: int,
+    total: int,
+) -> str:
+    """A page of results. The last one has Next > too, which leads to an empty page."""
+    pieces = ["Back to Search", f"Page {number} (Total results: {total})"]
+    if number > 1:
+        pieces.append("< Prev")
+    pieces.append("Next >")
+    for product in products:
+        pieces += [product.asin, product.title.strip(), product.price_tag]
+    return text_of(pieces)
+
+
+def item_page(product: Product) -> str:
+    """The page of a product. What was clicked does not show on it."""
+    pieces = ["Back to Search", "< Prev"]
+    for name, values in product.options.items():
+        pieces += [name, *values]
+    pieces += [product.title.strip(), f"Price: {product.price_tag}", "Rating: N.A."]
+    return text_of([*pieces, "Description", "Features", "Reviews", "Buy Now"])
+
+
+def sub_page(product: Product, name: str) -> str:
+    """A product's description, features or reviews; there are no reviews."""
+    pieces = ["Back to Search", "< Prev"]
+    if name == "description":
+        pieces.append(product.description.strip())
+    elif name == "features":
+        pieces += [bullet.strip() for bullet in product.bullets]
+    return text_of([piece for piece in pieces if piece])
+
+
+def done_page(asin: str, options: Mapping[str, str], reward: float) -> str:
+    """The last page, as WebShop leaves it: most of what it could say is None."""
+    bought = ["Purchased", "asin", asin, "options", json.dumps(options)]
+    bought += ["attrs", "None", "category", "None", "query", "None"]
+    bought += ["product category", "None"]
+    target = ["Target", "asin", "options", "attrs", "price upper", "instruction text"]
+    target += ["category", "product category", "query", "Goal", "None"]
+    reached = ["Reward", "Your score (min 0.0, max 1.0)", str(reward)]
+    thanks = ["Thank you for shopping with us!", "Your code:", "None"]
+    thanks.append("(Paste it in your MTurk interface.)")
+    return text_of([*thanks, *bought, *target, *reached, "Reward Details", "None"])
 
 
 def plan(catalogue: Catalogue, goal: ShopGoal, visit: Visit) -> list[str]:
@@ -24,13 +107,13 @@ def plan(catalogue: Catalogue, goal: ShopGoal, visit: Visit) -> list[str]:
     way = [] if at_it else _way(catalogue, wanted, visit)
     # Options can be clicked on the page of the product only.
     if at_it and visit.page == "sub":
-        way = [pages.click(pages.PREVIOUS)]
+        way = [click(PREVIOUS)]
     # What is chosen already need not be clicked again.
     chosen = dict(visit.chosen) if at_it else {}
     for name, value in choice.items():
         if chosen.get(name) != value:
-            way.append(pages.click(value))
-    return [*way, pages.click(pages.BUY)]
+            way.append(click(value))
+    return [*way, click(BUY)]
 
 
 def choice_of(goal: ShopGoal) -> dict[str, str]:
@@ -57,24 +140,22 @@ def _best(values: tuple[str, ...], wanted: str, name: str) -> str | None:
 
 
 def _way(catalogue: Catalogue, wanted: Product, visit: Visit) -> list[str]:
-    """Actions that lead to the product's page."""
     place = None
     if visit.page == "results":
         place = _rank(catalogue, visit.keywords, wanted)
     if place is not None:
-        return [*_turns(visit.number, place), pages.click(wanted.asin.lower())]
+        return [*_turns(visit.number, place), click(wanted.asin.lower())]
     # The title finds nearly every product, the whole text of it the rest.
     for text in (wanted.title.lower(), wanted.indexed_text):
         query = " ".join(text.split()[:LONGEST_QUERY])
         place = _rank(catalogue, query, wanted)
         if place is not None:
             turns = _turns(1, place)
-            return [f"search[{query}]", *turns, pages.click(wanted.asin.lower())]
+            return [f"search[{query}]", *turns, click(wanted.asin.lower())]
     raise EngineError(f"no search shows the wanted product {wanted.asin}")
 
 
 def _rank(catalogue: Catalogue, query: str, wanted: Product) -> int | None:
-    """The product's place among the hits of a query."""
     for rank, place in enumerate(catalogue.search(query)):
         if catalogue.products[place].asin == wanted.asin:
             return rank
@@ -83,9 +164,9 @@ def _rank(catalogue: Catalogue, query: str, wanted: Product) -> int | None:
 
 def _turns(number: int, rank: int) -> list[str]:
     """Clicks from page `number` of the results to the one that shows a hit."""
-    pages_on = rank // pages.PER_PAGE + 1 - number
-    link = pages.NEXT if pages_on > 0 else pages.PREVIOUS
-    return [pages.click(link)] * abs(pages_on)
+    pages_on = rank // PER_PAGE + 1 - number
+    link = NEXT if pages_on > 0 else PREVIOUS
+    return [click(link)] * abs(pages_on)
 
 
 START = Visit()
@@ -143,7 +224,6 @@ class WebshopEngine:
         return self._catalogue.products[self.visit.item]
 
     def _results(self) -> tuple[int, ...]:
-        """The places of the products on this page of results."""
         end = self.visit.number * PER_PAGE
         return self._catalogue.search(self.visit.keywords)[end - PER_PAGE : end]
 
@@ -156,25 +236,25 @@ class WebshopEngine:
             return self._clicked_result(visit, text)
         if visit.page == "item" and (chosen := self._choice(text)) is not None:
             return visit._replace(chosen=chosen)
-        if text == pages.BACK:
+        if text == BACK:
             return START
-        if text == pages.PREVIOUS and visit.page == "sub":
+        if text == PREVIOUS and visit.page == "sub":
             return visit._replace(page="item", sub="")
-        if text == pages.PREVIOUS:
+        if text == PREVIOUS:
             return Visit("results", visit.keywords, visit.number)
-        if visit.page == "item" and text == pages.BUY:
+        if visit.page == "item" and text == BUY:
             return visit._replace(page="done")
-        if visit.page == "item" and text in pages.SUB_PAGES:
+        if visit.page == "item" and text in SUB_PAGES:
             return visit._replace(page="sub", sub=text)
         return None
 
     def _clicked_result(self, visit: Visit, text: str) -> Visit | None:
-        if text == pages.BACK:
+        if text == BACK:
             return START
         # As in WebShop there is always a next page, even an empty one.
-        if text == pages.NEXT:
+        if text == NEXT:
             return visit._replace(number=visit.number + 1)
-        if text == pages.PREVIOUS and visit.number > 1:
+        if text == PREVIOUS and visit.number > 1:
             return visit._replace(number=visit.number - 1)
         for place in self._results():
             if self._catalogue.products[place].asin.lower() == text:
@@ -203,6 +283,8 @@ class WebshopEngine:
         return Observation(
             text=text,
             actions=self._actions(),
+            # Without `accepted` and `looked`: they tell of the action, not of the
+            # state.
             state=repr(visit[:6]),
             canonical=f"{text} clicked: [{clicked}]" if clicked else text,
             accepted=visit.accepted,
@@ -214,34 +296,34 @@ class WebshopEngine:
     def _text(self, reward: float) -> str:
         visit = self.visit
         if visit.page == "search":
-            return pages.text_of(["Search"])
+            return text_of(["Search"])
         if visit.page == "results":
             total = len(self._catalogue.search(visit.keywords))
             shown = [self._catalogue.products[place] for place in self._results()]
-            return pages.results_page(shown, visit.number, total)
+            return results_page(shown, visit.number, total)
         product = self.product()
         if visit.page == "item":
-            return pages.item_page(product)
+            return item_page(product)
         if visit.page == "sub":
-            return pages.sub_page(product, visit.sub)
-        return pages.done_page(product.asin, dict(visit.chosen), reward)
+            return sub_page(product, visit.sub)
+        return done_page(product.asin, dict(visit.chosen), reward)
 
     def _actions(self) -> tuple[str, ...]:
         visit = self.visit
         if visit.page == "search":
-            return (pages.SEARCH_HINT,)
+            return (SEARCH_HINT,)
         if visit.page == "done":
             return ()
-        links = [pages.BACK]
+        links = [BACK]
         if visit.page == "results":
-            links += [pages.PREVIOUS] if visit.number > 1 else []
-            links.append(pages.NEXT)
+            links += [PREVIOUS] if visit.number > 1 else []
+            links.append(NEXT)
             products = [self._catalogue.products[place] for place in self._results()]
             links += [product.asin.lower() for product in products]
         else:
-            links.append(pages.PREVIOUS)
+            links.append(PREVIOUS)
         if visit.page == "item":
             for values in self.product().options.values():
                 links += values
-            links += [*pages.SUB_PAGES, pages.BUY]
-        return tuple(map(pages.click, dict.fromkeys(links)))
+            links += [*SUB_PAGES, BUY]
+        return tuple(map(click, dict.fromkeys(links)))

@@ -4,8 +4,6 @@ A title names two of a product's three attributes. The third stands in its first
 the search engine reads that, an agent only on the page Features. Each product has some
 values of each option, so that not every product that fits can be had as it is wanted.
 
-The kinds of product of the generated catalogue: what they can be like, and cost.
-
 Attributes, options and categories are spelled as in WebShop's files. No value of an
 option holds the name of a color by accident, or the reward could not tell it apart.
 """
@@ -16,11 +14,9 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
-from agentcli.environments.protocol import PLACE
-from agentcli.errors import UsageError
 from agentcli.records.files import derive_seed
 from agentcli.records.section import Count, Seed
-from agentcli.registry import nearest
+from agentcli.worlds.generated import chosen
 from agentcli.worlds.webshop.products import (
     Product,
     RawAttributes,
@@ -212,7 +208,8 @@ def rows(options: WebshopOptions) -> Iterator[tuple[RawProduct, RawAttributes]]:
         attributes = rng.sample(kind.attributes, PER_KIND)
         asked = sorted(rng.sample(attributes, ASKED))
         row = _row(kind, attributes, _new_names(names, rng), rng)
-        instruction = f"Find me {asked[0]} {kind.name} with {asked[1]}"
+        first, second = asked
+        instruction = f"Find me {first} {kind.name} with {second}"
         yield (
             row,
             RawAttributes(
@@ -225,13 +222,8 @@ def rows(options: WebshopOptions) -> Iterator[tuple[RawProduct, RawAttributes]]:
 
 def kinds_of(options: WebshopOptions) -> list[ProductKind]:
     """The kinds of product that are drawn. Raises UsageError for an unknown one."""
-    if options.kinds is None:
-        return list(KINDS.values())
-    for name in options.kinds:
-        if name not in KINDS:
-            hint = nearest(name, KINDS)
-            raise UsageError(f"{PLACE}.kinds: no kind of product {name!r}; {hint}")
-    return [KINDS[name] for name in options.kinds]
+    names = chosen(options.kinds, KINDS, "kinds", "kind of product")
+    return [KINDS[name] for name in names]
 
 
 def _new_names(taken: set[str], rng: random.Random) -> tuple[str, str]:
@@ -242,7 +234,8 @@ def _new_names(taken: set[str], rng: random.Random) -> tuple[str, str]:
     while not brand or brand in taken:
         syllables = (BEGINNINGS, MIDDLES, ENDS)
         word = "".join(rng.choice(part) for part in syllables)
-        brand = f"{word} {rng.choice(LETTERS[10:])}{rng.randrange(10_000)}"
+        letter = rng.choice(LETTERS[10:])
+        brand = f"{word} {letter}{rng.randrange(10_000)}"
     taken.update((asin, brand))
     return asin, brand
 
@@ -276,4 +269,5 @@ def _pricing(kind: ProductKind, rng: random.Random) -> str:
     low = rng.randint(kind.low, kind.high) - 0.01
     if rng.random() < 0.9:
         return f"${low:.2f}"
-    return f"${low:.2f}${low + rng.randint(1, 9):.2f}"
+    high = low + rng.randint(1, 9)
+    return f"${low:.2f}${high:.2f}"

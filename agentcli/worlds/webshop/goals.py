@@ -1,10 +1,8 @@
-"""Goals: what is asked for, in words and as the reward reads it.
+"""Goals, and the reward of a purchase as WebShop computes it (Yao et al. 2022, section 3).
 
 A synthetic goal asks for one combination of a product's options, a human one for what a
 person wrote. Where WebShop draws a price without a seed, the draw follows from the asin
 here, so that a goal is the same in every process.
-
-The reward of a purchase, as WebShop computes it (Yao et al. 2022, section 3).
 
     reward = r_type * (attributes hit + options hit + price fits)
                     / (attributes wanted + options wanted + 1)
@@ -138,7 +136,8 @@ def type_reward(wanted: Product, bought: Product) -> float:
     overlap = 0.2
     if words:
         # As in WebShop, a word that stands twice in the wanted title counts twice below.
-        overlap = len({*words} & {*title_words(bought.title)}) / len(words)
+        shared_words = {*words} & {*title_words(bought.title)}
+        overlap = len(shared_words) / len(words)
     if overlap == 0:
         return 0.0
     if overlap < 0.1:

@@ -42,6 +42,10 @@ class RawOption(msgspec.Struct):
     value: str
 
 
+RawOptions = dict[str, list[RawOption] | None] | str | list[Any] | None
+"""Options by name; some rows have an empty text or list in their place."""
+
+
 class RawProduct(msgspec.Struct):
     """A row of items_shuffle*.json; fields that nothing needs are not read."""
 
@@ -53,9 +57,7 @@ class RawProduct(msgspec.Struct):
     full_description: str | None = None
     small_description: list[str | None] | str | None = None
     pricing: str | None = None
-    customization_options: (
-        dict[str, list[RawOption] | None] | str | list[Any] | None
-    ) = None
+    customization_options: RawOptions = None
 
 
 class RawAttributes(msgspec.Struct):
@@ -158,9 +160,7 @@ def _bullets(texts: list[str | None] | str | None) -> tuple[str, ...]:
     return tuple(text or "" for text in texts or ())
 
 
-def _options(
-    raw: dict[str, list[RawOption] | None] | str | list[Any] | None,
-) -> dict[str, tuple[str, ...]]:
+def _options(raw: RawOptions) -> dict[str, tuple[str, ...]]:
     # Some rows have an empty text or list where others have a mapping.
     if not isinstance(raw, Mapping):
         return {}
@@ -194,6 +194,7 @@ def _prices(pricing: str | None, place: str) -> tuple[float, ...]:
 
 def color_of(option: str) -> str:
     """The first known color in an option; without one the option as it is."""
+    # The order of the list decides, as in WebShop: "dark blue" is blue.
     for color in COLORS:
         if color in option:
             return color

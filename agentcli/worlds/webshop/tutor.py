@@ -1,4 +1,4 @@
-"""All that serves a policy from scratch: what was seen, a short prompt, an expert.
+"""WebShop for policies from scratch: what was seen, a short prompt, an expert.
 
 Everything is read off the instruction and the texts of pages, so it also works where
 other pages come first, as in several copies of the world at once. The expert knows only
@@ -20,11 +20,10 @@ from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.records.calls import read_call
 from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
-from agentcli.worlds.generated import chance
-from agentcli.worlds.webshop import pages
+from agentcli.worlds.generated import indulges
+from agentcli.worlds.webshop.engine import BACK, BUY, NEXT, PREVIOUS, SUB_PAGES, click
 from agentcli.worlds.webshop.generator import KINDS
 from agentcli.worlds.webshop.goals import FUNCTION_WORDS
-from agentcli.worlds.webshop.pages import BACK, BUY, NEXT, PREVIOUS, SUB_PAGES
 from agentcli.worlds.webshop.products import Product
 
 PIECES_BEHIND_OPTIONS = 7
@@ -116,7 +115,8 @@ def read_page(text: str) -> Page:
     if len(pieces) < 2 or pieces[0] != "Back to Search":
         return Page("other", pieces)
     if pieces[1].startswith("Page "):
-        return Page("results", pieces, int(pieces[1].split()[1]))
+        _, number, *_ = pieces[1].split()
+        return Page("results", pieces, int(number))
     if pieces[-1] == "Buy Now" and len(pieces) > PIECES_BEHIND_OPTIONS:
         return Page("item", pieces)
     return Page("sub", pieces)
@@ -218,7 +218,8 @@ def compact(context: Context) -> str:
     page = known.page
     if page.kind == "results":
         lines.append(f"page results {page.number}")
-        lines += [f"{item.asin} {_fit(item, wish)}" for item in open_hits(known)]
+        for item in open_hits(known):
+            lines.append(f"{item.asin} {_fit(item, wish)}")
     elif known.item is not None and page.kind in ("item", "sub"):
         lines.append(f"page {page.kind} {_fit(known.item, wish)}")
         lines += _standing(known, known.item)
@@ -293,9 +294,9 @@ class _NextMove:
         self.wish = self.known.wish
         self.possible = context.admissible
         self.seed = seed
-        self.forgets = chance(seed, "forget") < habits.forget
-        self.overlooks = chance(seed, "overlook") < habits.overlook
-        self.wanders = chance(seed, "wander") < habits.wander
+        self.forgets = indulges(habits, "forget", seed)
+        self.overlooks = indulges(habits, "overlook", seed)
+        self.wanders = indulges(habits, "wander", seed)
 
     def move(self) -> Advice:
         """The next move, by the page that is open."""
@@ -306,27 +307,27 @@ class _NextMove:
             return Advice("explore", "search", f"search[{' '.join(self.wish.words)}]")
         if known.page.kind == "sub":
             tag = "explore" if self._is_refused(known.item) else "think"
-            return Advice(tag, "go back", pages.click(pages.PREVIOUS))
+            return Advice(tag, "go back", click(PREVIOUS))
         return self._buy_or_leave(known.item)
 
     def _open(self) -> Advice:
         """Opens a hit, turns the page, or settles for one that was refused."""
         # In several copies, those that another copy opens are left out of the list.
-        hits = [hit for hit in open_hits(self.known) if self._is_possible(hit)]
+        hits = [
+            hit for hit in open_hits(self.known) if click(hit.asin) in self.possible
+        ]
         if not self.overlooks:
             hits = [hit for hit in hits if self._is_promising(hit)]
             hits.sort(key=self._preference)
         if hits:
-            return Advice("explore", "open", pages.click(hits[0].asin))
+            return Advice("explore", "open", click(hits[0].asin))
         if max(self.known.pages_read) < PAGES_READ:
-            return Advice("explore", "next page", pages.click(pages.NEXT))
+            return Advice("explore", "next page", click(NEXT))
+        # Nothing is left to open: the least bad of the last page is taken after all.
         rest = min(self.known.hits, key=self._regret, default=None)
         if rest is None:
-            return Advice("think", FINISHED, pages.click(pages.BACK))
-        return Advice("explore", "settle", pages.click(rest.asin))
-
-    def _is_possible(self, hit: Item) -> bool:
-        return pages.click(hit.asin) in self.possible
+            return Advice("think", FINISHED, click(BACK))
+        return Advice("explore", "settle", click(rest.asin))
 
     def _is_promising(self, hit: Item) -> bool:
         missing = hit.missing(self.wish)
@@ -342,7 +343,6 @@ class _NextMove:
         return hit.is_dear(self.wish), lacking
 
     def _lacking(self, item: Item) -> Sequence[str]:
-        """The wanted values that a product does not have."""
         wanted = (value for _, value in self.wish.options)
         return [value for value in wanted if value not in item.values]
 
@@ -356,17 +356,17 @@ class _NextMove:
 
     def _buy_or_leave(self, item: Item) -> Advice:
         if self._is_refused(item):
-            return Advice("explore", "go back", pages.click(pages.PREVIOUS))
+            return Advice("explore", "go back", click(PREVIOUS))
         unsure = item.missing(self.wish) and not item.read
         if unsure and not self.overlooks and item.visits == 1:
-            return Advice("explore", "check features", pages.click("features"))
+            return Advice("explore", "check features", click("features"))
         wanted = self.wish.options
         if self.forgets:
             wanted = wanted[:-1]
         for name, value in wanted:
             if value in item.values and value not in self.known.chosen:
-                return Advice("think", f"choose {name}", pages.click(value))
-        return Advice("think", "buy", pages.click(pages.BUY))
+                return Advice("think", f"choose {name}", click(value))
+        return Advice("think", "buy", click(BUY))
 
 
 def names(products: Iterable[Product]) -> list[str]:

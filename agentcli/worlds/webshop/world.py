@@ -22,6 +22,7 @@ from agentcli.records.faults import shown
 from agentcli.records.regular import is_there, open_regular
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
+from agentcli.worlds.generated import foreign_task
 from agentcli.worlds.webshop.catalogue import (
     Catalogue,
     fill,
@@ -55,73 +56,6 @@ DOWNLOAD = (
 )
 
 
-class GoalSource:
-    """The goals as tasks, and the catalogue behind them.
-
-    It is cheap to make. Raises UsageError for an unknown kind of product and DataError
-    for a folder that lacks a file.
-    """
-
-    def __init__(self, options: WebshopOptions, data: str | None) -> None:
-        self._options = options
-        named = data or os.environ.get(VARIABLE)
-        self._data = Path(named).expanduser() if named else None
-        if self._data:
-            check_folder(self._data, options, "--data" if data else VARIABLE)
-            return
-        kinds_of(options)
-        if options.goals == "human":
-            raise UsageError(
-                f"{PLACE}.goals: a generated catalogue has no human goals; name "
-                "WebShop's files with --data"
-            )
-
-    @property
-    def catalogue(self) -> Catalogue:
-        """The catalogue, made once in a process. Raises DataError."""
-        return _catalogue(self._options, self._data)
-
-    @property
-    def goals(self) -> int:
-        """Number of goals. Raises DataError where there is none."""
-        count = len(self.catalogue.order)
-        if count == 0:
-            raise DataError(
-                f"{self._data}: no product has an instruction for "
-                f"{PLACE}.goals={self._options.goals}; choose other goals, "
-                "or download the files again"
-            )
-        return count
-
-    def task(self, number: int, split: str, world: str) -> Task:
-        """The task of a goal by its place in the order."""
-        asker = self.catalogue.asker(number)
-        identifier = f"{self._prefix}/{number}-{asker.asin}"
-        return Task(id=identifier, world=world, split=split, kind=asker.category)
-
-    def number(self, task: Task) -> int:
-        """The place of a task's goal. Raises DataError for a task of other settings."""
-        _, _, rest = task.id.partition("/")
-        number = rest.partition("-")[0]
-        if number.isascii() and number.isdigit() and int(number) < self.goals:
-            place = int(number)
-            if self.task(place, task.split, task.world).id == task.id:
-                return place
-        raise DataError(
-            f"task {task.id}: it is none of these environment.options and --data; use "
-            "those of its panel"
-        )
-
-    @property
-    def _prefix(self) -> str:
-        options = self._options
-        if self._data:
-            return f"{options.size}-{options.goals}"
-        kinds = "all" if options.kinds is None else "+".join(options.kinds)
-        name = f"made-{options.seed}-{options.products}-{kinds}"
-        return name.replace(" ", "-")
-
-
 @lru_cache(maxsize=2)
 def _catalogue(options: WebshopOptions, data: Path | None) -> Catalogue:
     if data is None:
@@ -148,7 +82,8 @@ def real_files(environ: Mapping[str, str]) -> Requisite:
         files = [folder / one for one in names_of_size(size)]
         if all(path.is_file() for path in files):
             total = sum(path.stat().st_size for path in files)
-            sizes.append(f"{size} ({total / 2**20:.1f} MiB)")
+            mib = total / MIB
+            sizes.append(f"{size} ({mib:.1f} MiB)")
     detail = f"{folder}: {', '.join(sizes) or 'neither size is complete'}"
     get = None if sizes else DOWNLOAD
     return Requisite(name=name, present=bool(sizes), detail=detail, get=get)
@@ -202,7 +137,9 @@ def read_products(data: Path, options: WebshopOptions) -> Iterator[Product]:
         if raw.asin == "nan" or len(raw.asin) > LONGEST_ASIN or raw.asin in taken:
             continue
         taken.add(raw.asin)
-        yield product_of(raw, attributes.get(raw.asin), human.get(raw.asin, ()), place)
+        listed = attributes.get(raw.asin)
+        asked = human.get(raw.asin, ())
+        yield product_of(raw, listed, asked, place)
 
 
 def _by_asin(path: Path, kind: type[RowT]) -> dict[str, RowT]:
@@ -261,7 +198,11 @@ SPLITS = ("train", "test")
 
 
 class WebshopWorld:
-    """The World and its Tutor."""
+    """The World and its Tutor; cheap to make.
+
+    Raises UsageError for an unknown kind of product and DataError for a folder that
+    lacks a file.
+    """
 
     card = Card(
         name="webshop",
@@ -280,15 +221,66 @@ class WebshopWorld:
     next = staticmethod(advise)
 
     def __init__(self, settings: EnvironmentSettings) -> None:
-        self.options = options_of(settings, WebshopOptions)
-        self._source = GoalSource(self.options, settings.data)
+        self.options = options = options_of(settings, WebshopOptions)
+        named = settings.data or os.environ.get(VARIABLE)
+        self._data = Path(named).expanduser() if named else None
+        if self._data:
+            source = "--data" if settings.data else VARIABLE
+            check_folder(self._data, options, source)
+            return
+        kinds_of(options)
+        if options.goals == "human":
+            raise UsageError(
+                f"{PLACE}.goals: a generated catalogue has no human goals; name "
+                "WebShop's files with --data"
+            )
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The catalogue, made once in a process. Raises DataError."""
+        return _catalogue(self.options, self._data)
 
     def tasks(self, split: str) -> list[Task]:
-        """The goals of a split, in WebShop's order; kind is the product's category."""
-        count = self._source.goals
+        """The goals of a split, in WebShop's order; kind is the product's category.
+
+        Raises DataError where there is no goal at all.
+        """
+        count = len(self.catalogue.order)
+        if count == 0:
+            raise DataError(
+                f"{self._data}: no product has an instruction for "
+                f"{PLACE}.goals={self.options.goals}; choose other goals, "
+                "or download the files again"
+            )
         tests = min(self.options.tests, count)
         numbers = range(tests) if split == "test" else range(tests, count)
-        return [self._source.task(number, split, self.card.name) for number in numbers]
+        return [self._task(number, split) for number in numbers]
+
+    def _task(self, number: int, split: str) -> Task:
+        """The task of a goal by its place in the order."""
+        asker = self.catalogue.asker(number)
+        name = f"{self._prefix}/{number}-{asker.asin}"
+        return Task(id=name, world=self.card.name, split=split, kind=asker.category)
+
+    def _number(self, task: Task) -> int:
+        """The place of a task's goal. Raises DataError for a task of other settings."""
+        _, _, rest = task.id.partition("/")
+        number = rest.partition("-")[0]
+        goals = len(self.catalogue.order)
+        if number.isascii() and number.isdigit() and int(number) < goals:
+            place = int(number)
+            if self._task(place, task.split).id == task.id:
+                return place
+        raise foreign_task(task)
+
+    @property
+    def _prefix(self) -> str:
+        options = self.options
+        if self._data:
+            return f"{options.size}-{options.goals}"
+        kinds = "all" if options.kinds is None else "+".join(options.kinds)
+        name = f"made-{options.seed}-{options.products}-{kinds}"
+        return name.replace(" ", "-")
 
     def engine(self) -> WebshopEngine:
         """A new engine; all engines of a process share one catalogue."""
@@ -297,7 +289,7 @@ class WebshopWorld:
         import rapidfuzz  # noqa: F401
         import Stemmer  # noqa: F401
 
-        return WebshopEngine(self._source.catalogue, self._source.number)
+        return WebshopEngine(self.catalogue, self._number)
 
     def vocabulary(self) -> list[str]:
         """Asins, options and attributes, as whole tokens."""
@@ -306,7 +298,7 @@ class WebshopWorld:
                 f"{PLACE}.size: a million products are too many for the words of a "
                 "tiny policy; choose small"
             )
-        return names(self._source.catalogue.products)
+        return names(self.catalogue.products)
 
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:

@@ -15,7 +15,7 @@ from agentcli.policies.registry import make_policy
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, PromptSettings, Settings
 from agentcli.records.trees import leaves, path, paths
 from agentcli.records.types import Outcome, Task, Tree
-from agentcli.worlds.alfworld.engine import AlfworldEngine
+from agentcli.worlds.alfworld.engine import FastEngine
 from alfworld_games import SMALL, game_cache, small_world, some_of_each_kind  # noqa: F401
 from growing import grow_all
 from pools import direct, grow, play, tasks_of, toy, with_pool
@@ -167,7 +167,7 @@ def test_a_copy_that_differs_is_an_errored_leaf_with_both(fault: str) -> None:
 
 def test_a_copy_of_a_real_game_is_compared_with_what_the_planner_says_now(tmp_path: Path) -> None:
     world = small_world()
-    engine = AlfworldEngine(world.locate, "fast", tmp_path)
+    engine = FastEngine(world.locate, tmp_path)
     opening = engine.start(some_of_each_kind(world, 1)[0]).observation
     root = engine.snapshot()
     moved = engine.step(next(action for action in opening.actions if action.startswith("go to")))

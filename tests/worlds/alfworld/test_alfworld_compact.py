@@ -5,8 +5,7 @@ import statistics
 
 from agentcli.environments.protocol import Context
 from agentcli.records.types import Task
-from agentcli.worlds.alfworld.knowledge import compact
-from agentcli.worlds.alfworld.search import AlfworldHabits
+from agentcli.worlds.alfworld.search import AlfworldHabits, compact
 from alfworld_games import game_cache, play, small_world, some_of_each_kind  # noqa: F401
 
 TASK = Task(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.worlds.alfworld import dataset, generator
-from agentcli.worlds.alfworld.knowledge import entities
+from agentcli.worlds.alfworld.search import entities
 from agentcli.worlds.alfworld.world import AlfworldWorld
 from alfworld_games import game_cache, small_world  # noqa: F401
 from refusal import refused

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from agentcli.records.types import Task
-from agentcli.worlds.alfworld.engine import AlfworldEngine
+from agentcli.worlds.alfworld.engine import FastEngine, StockEngine
 from agentcli.worlds.alfworld.fast.game import close_idle
 
 DOMAIN = """(define (domain toy) (:requirements :adl :typing) (:types box thing fruit toy - thing)
@@ -62,7 +62,7 @@ def test_every_turn_of_the_grammar_is_textworlds(tmp_path: Path, seed: int) -> N
     path = tmp_path / "game.tw-pddl"
     path.write_text(json.dumps({"pddl_domain": DOMAIN, "pddl_problem": PROBLEM, "grammar": GRAMMAR}))
     task = Task(id=str(path), world="alfworld", split="train", kind="toy")
-    fast, stock = AlfworldEngine(locate, "fast", tmp_path / "cache"), AlfworldEngine(locate, "stock")
+    fast, stock = FastEngine(locate, tmp_path / "cache"), StockEngine(locate)
     start = fast.start(task)
     assert start == stock.start(task)
     observation, texts = start.observation, {start.observation.text}

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from agentcli.environments.cache import Cache
+from agentcli.worlds.alfworld.draw import wheel
 from agentcli.worlds.alfworld.fast import library
 from agentcli.worlds.alfworld.fast.facts import FactTable, Hierarchy, Signature, Translation
 from agentcli.worlds.alfworld.fast.grammar import SENTENCE, Grammar, Renderer, Text, load_grammar, split_sentence
 from agentcli.worlds.alfworld.fast.translator import translate
-from agentcli.worlds.alfworld.layouts import wheel
 from agentcli.worlds.alfworld.statekey import Physics
 from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
 from hypothesis import given, settings

@@ -11,20 +11,25 @@ import pytest
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.worlds.alfworld import generator
-from agentcli.worlds.alfworld.draw import TOOLS, choices, draw, parse_name, scenes, shares
-from agentcli.worlds.alfworld.knowledge import entities
-from agentcli.worlds.alfworld.layouts import (
+from agentcli.worlds.alfworld.draw import (
+    TOOLS,
     UNSEEN_SCENES,
+    choices,
     constants,
+    draw,
     fits,
     free_points,
     goals,
+    parse_name,
     receptacles,
     room,
+    scenes,
+    shares,
     training_scenes,
 )
 from agentcli.worlds.alfworld.options import KINDS, OFFICIAL_GAMES, AlfworldOptions, decode_options
 from agentcli.worlds.alfworld.planner import goal_of_task, parse_instruction
+from agentcli.worlds.alfworld.search import entities
 from agentcli.worlds.alfworld.world import AlfworldWorld
 from alfworld_games import SMALL, game_cache, small_world, some_of_each_kind  # noqa: F401
 from refusal import refused

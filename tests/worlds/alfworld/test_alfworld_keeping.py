@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from agentcli.environments.cache import Cache, keeping
-from agentcli.worlds.alfworld.engine import AlfworldEngine
+from agentcli.worlds.alfworld.engine import FastEngine
 from agentcli.worlds.alfworld.fast import library
 from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
 from refusal import refusal, refused
@@ -46,7 +46,7 @@ def test_no_place_for_translations_is_not_the_games_fault(
 ) -> None:
     monkeypatch.setenv("AGENTCLI_CACHE", str(tmp_path / "a game that no other test has opened in this process"))
     world = small_world()
-    engine = AlfworldEngine(world.locate, "fast", file)
+    engine = FastEngine(world.locate, file)
     refused(lambda: engine.start(some_of_each_kind(world, 1)[0]), 1, str(file), remedy="AGENTCLI_CACHE=DIR")
 
 

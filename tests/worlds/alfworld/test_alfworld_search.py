@@ -3,8 +3,7 @@
 import pytest
 from agentcli.environments.protocol import Context
 from agentcli.records.types import Task
-from agentcli.worlds.alfworld.knowledge import know, parse
-from agentcli.worlds.alfworld.search import AlfworldHabits, search
+from agentcli.worlds.alfworld.search import AlfworldHabits, know, parse, search
 from alfworld_games import game_cache, play, small_world, some_of_each_kind  # noqa: F401
 
 TASK = Task(

@@ -6,9 +6,8 @@ import pytest
 from agentcli.environments.protocol import LostEngineError, Observation
 from agentcli.errors import EngineError
 from agentcli.records.types import Task
-from agentcli.worlds.scienceworld.engine import ScienceWorldEngine
+from agentcli.worlds.scienceworld.engine import VARIATIONS, ScienceWorldEngine
 from agentcli.worlds.scienceworld.simulator import ScienceGame, Simulator, rest
-from agentcli.worlds.scienceworld.splits import VARIATIONS
 from agentcli.worlds.scienceworld.world import ScienceWorldWorld
 from refusal import refused
 

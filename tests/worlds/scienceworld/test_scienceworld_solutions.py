@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
+from agentcli.worlds.scienceworld.engine import ALL
 from agentcli.worlds.scienceworld.simulator import GoldPaths, Simulator
-from agentcli.worlds.scienceworld.splits import ALL
 
 pytestmark = pytest.mark.slow
 

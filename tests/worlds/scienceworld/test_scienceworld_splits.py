@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from agentcli.worlds.scienceworld.splits import ALL, LEVELLED, NEW, SPLITS, VARIATIONS, variations
+from agentcli.worlds.scienceworld.engine import ALL, LEVELLED, NEW, SPLITS, VARIATIONS, variations
 from agentcli.worlds.scienceworld.world import ScienceWorldWorld
 
 SIZES = {

@@ -7,9 +7,8 @@ from agentcli.prompts.protocol import Moment
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.settings import PromptSettings
 from agentcli.records.types import Task
-from agentcli.worlds.scienceworld.engine import FORMS, ROOMS, ScienceWorldEngine
-from agentcli.worlds.scienceworld.tutor import MAP, ScienceWorldHabits
-from agentcli.worlds.scienceworld.world import ScienceWorldWorld
+from agentcli.worlds.scienceworld.engine import FORMS, MAP, ScienceWorldEngine
+from agentcli.worlds.scienceworld.world import ScienceWorldHabits, ScienceWorldWorld
 from refusal import refused
 
 KINDS = ("find-animal", "find-living-thing", "find-non-living-thing")
@@ -88,7 +87,7 @@ def test_what_other_copies_saw_is_not_the_agents_past(world: ScienceWorldWorld, 
 
 
 def test_the_map_is_the_house() -> None:
-    assert set(MAP) == set(ROOMS)
+    assert len(MAP) == 10
     for room, ways in MAP.items():
         assert all(room in MAP[other] for other in ways)
 

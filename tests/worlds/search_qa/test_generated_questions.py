@@ -7,9 +7,15 @@ import pytest
 from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.stages.layers import resolve
-from agentcli.worlds.search_qa.almanac import RELATIONS, almanac, corpus, fact_sentence
 from agentcli.worlds.search_qa.options import QuestionSizes, SearchQaOptions
-from agentcli.worlds.search_qa.questions import generated_questions, read_question
+from agentcli.worlds.search_qa.questions import (
+    RELATIONS,
+    almanac,
+    corpus,
+    fact_sentence,
+    generated_questions,
+    read_question,
+)
 from agentcli.worlds.search_qa.retrievers import EmbeddedRetriever, document_of
 from refusal import refused
 

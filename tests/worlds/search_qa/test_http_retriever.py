@@ -7,11 +7,13 @@ import httpx
 import msgspec
 import pytest
 from agentcli.errors import EngineError, MissingError
+from agentcli.records.settings import EnvironmentSettings
 from agentcli.worlds.search_qa import retriever_client
 from agentcli.worlds.search_qa.options import HttpRetrieverOptions
 from agentcli.worlds.search_qa.retriever_client import HttpRetriever
 from agentcli.worlds.search_qa.retriever_server import LARGEST_REQUEST, retriever_routes
 from agentcli.worlds.search_qa.retrievers import Hit
+from agentcli.worlds.search_qa.world import SearchQaWorld
 from chat_server import Answer, ChatServer, Script
 from refusal import refused
 from served_app import served
@@ -157,7 +159,8 @@ def test_where_nobody_listens_it_is_said_before_anything_is_asked() -> None:
     "url", ["", "localhost:8000", "ftp://a", "http://", "http://u:p@a", "http://a?x", "http://[::"]
 )
 def test_an_address_that_is_none_is_refused(url: str) -> None:
-    refused(lambda: Asked(url), 2, "environment.options.retriever.base_url", "http://HOST:PORT")
+    settings = EnvironmentSettings(name="search_qa", options={"retriever": {"base_url": url}})
+    refused(lambda: SearchQaWorld(settings), 2, "environment.options.retriever.base_url", "http://HOST:PORT")
 
 
 @pytest.mark.parametrize(

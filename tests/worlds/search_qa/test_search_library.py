@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 from agentcli.records.types import Task
-from agentcli.worlds.search_qa.engine import SearchQaEngine
-from agentcli.worlds.search_qa.library import Library, titles_in
+from agentcli.worlds.search_qa.engine import Library, SearchQaEngine, titles_in
 from agentcli.worlds.search_qa.options import SearchQaOptions
 from agentcli.worlds.search_qa.questions import Question
 from agentcli.worlds.search_qa.retrievers import Document, Hit

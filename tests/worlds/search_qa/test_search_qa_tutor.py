@@ -9,10 +9,9 @@ from agentcli.prompts.tagged import read_tagged, write_tagged
 from agentcli.records.calls import read_call
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.search_qa.almanac import almanac
 from agentcli.worlds.search_qa.engine import SearchQaEngine
-from agentcli.worlds.search_qa.tutor import SearchQaHabits
-from agentcli.worlds.search_qa.world import SearchQaWorld
+from agentcli.worlds.search_qa.questions import almanac
+from agentcli.worlds.search_qa.world import SearchQaHabits, SearchQaWorld
 
 DOCUMENTS = 300
 SIZES = {"documents": DOCUMENTS, "sizes": {"train": 200, "valid": 10, "test": 60}}

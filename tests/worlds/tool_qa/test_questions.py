@@ -8,7 +8,10 @@ from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.worlds.tool_qa.judge import letters_of, same_number, stated, states
 from agentcli.worlds.tool_qa.questions import (
+    LETTERS,
     PROGRAMS,
+    Sizes,
+    ToolQaOptions,
     ToolQuestion,
     drafts,
     draw_question,
@@ -16,7 +19,6 @@ from agentcli.worlds.tool_qa.questions import (
     next_calls,
     read_question,
 )
-from agentcli.worlds.tool_qa.rows import LETTERS, Sizes, ToolQaOptions
 from agentcli.worlds.tool_qa.templates import TEMPLATES
 from agentcli.worlds.tool_qa.tools.registry import TOOLS
 from refusal import refused
@@ -139,7 +141,7 @@ def test_the_value_of_a_fact_is_read_out_of_sentences() -> None:
     ("options", "names", "remedy"),
     [
         ({"templates": ["produkt"]}, "environment.options.templates", "product"),
-        ({"templates": []}, "environment.options.templates", "leave it out"),
+        ({"templates": []}, "environment.options.templates", "length >= 1"),
         ({"choices": 1}, "environment.options.choices", ""),
         ({"choices": 11}, "environment.options.choices", ""),
         ({"sizes": {"train": 0}}, "environment.options.sizes.train", ""),

@@ -1,4 +1,4 @@
-"""Programs that attack the sandbox, each behind all walls and again without namespaces: they fail, and the next one runs.
+"""Programs that attack the sandbox, behind all protections: they fail, and the next one runs.
 
 Modules that no program can import are reached as an attacker would: `ctypes`, `posix` and `_thread` are loaded or built in.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from agentcli.worlds.tool_qa import sandbox_server as server
-from agentcli.worlds.tool_qa.sandbox_client import Sandbox
+from agentcli.worlds.tool_qa.tools.python import Sandbox
 
 LIBC = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 PATIENCE = 15.0
@@ -21,9 +21,9 @@ PATIENCE = 15.0
 REFUSED = ("PermissionError", "Operation not permitted")
 
 
-@pytest.fixture(scope="module", params=["namespaces", "no namespaces"])
-def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    made = Sandbox(namespaces=request.param == "namespaces")
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    made = Sandbox()
     assert made.run("1 + 1") == "2"
     yield made
     assert made.run("1 + 1") == "2", "an attack has harmed the server"
@@ -111,12 +111,11 @@ def test_reading_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         "block = ctypes.POINTER(ctypes.c_char_p).in_dll(libc, 'environ')\n"
         "at = 0\nwhile block and block[at]:\n  print(block[at])\n  at += 1"
     )
-    for namespaces in (True, False):
-        made = Sandbox(namespaces)
-        output = harmless(made, program) if made.run("1") else ""
-        assert "island" not in output
-        assert "environ({})" in output
-        made.close()
+    made = Sandbox()
+    output = harmless(made, program) if made.run("1") else ""
+    assert "island" not in output
+    assert "environ({})" in output
+    made.close()
 
 
 def test_sockets(sandbox: Sandbox) -> None:
@@ -213,12 +212,11 @@ def test_inherited_descriptors(tmp_path: Path) -> None:
         "  except OSError as error:\n    if error.errno != errno.EBADF: print(number, end=' ')\n"
         "print(os.read(0, 9))"
     )
-    for namespaces in (True, False):
-        with open(secret) as file:
-            os.set_inheritable(file.fileno(), True)
-            made = Sandbox(namespaces)
-            assert harmless(made, program) == "0 1 2 b''" if made.run("1") else False
-            made.close()
+    with open(secret) as file:
+        os.set_inheritable(file.fileno(), True)
+        made = Sandbox()
+        assert harmless(made, program) == "0 1 2 b''" if made.run("1") else False
+        made.close()
 
 
 def test_big_files(sandbox: Sandbox) -> None:
@@ -269,27 +267,26 @@ def test_what_a_program_leaves_is_not_there_for_the_next(sandbox: Sandbox) -> No
 
 
 def test_a_program_dies_with_the_process_that_asked_for_it() -> None:
-    for namespaces in (True, False):
-        code = (
-            "import os\nfrom agentcli.worlds.tool_qa.sandbox_client import Sandbox\n"
-            f"made = Sandbox({namespaces})\nmade.run('1')\nprint(made._process.pid, flush=True)\n"
-            "made.run('while True: pass')"
-        )
-        root = Path(__file__).parents[3]
-        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=root) as asking:
-            assert asking.stdout is not None
-            session = int(asking.stdout.readline())
-            # Nobody else computes: the server waits.
-            begun = sum(members(session).values())
-            deadline = time.monotonic() + PATIENCE
-            while sum(members(session).values()) < begun + 10:
-                assert time.monotonic() < deadline, "the program does not run"
-                time.sleep(0.01)
-            asking.kill()
+    code = (
+        "import os\nfrom agentcli.worlds.tool_qa.tools.python import Sandbox\n"
+        "made = Sandbox()\nmade.run('1')\nprint(made._process.pid, flush=True)\n"
+        "made.run('while True: pass')"
+    )
+    root = Path(__file__).parents[3]
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=root) as asking:
+        assert asking.stdout is not None
+        session = int(asking.stdout.readline())
+        # Nobody else computes: the server waits.
+        begun = sum(members(session).values())
         deadline = time.monotonic() + PATIENCE
-        while members(session) and time.monotonic() < deadline:
+        while sum(members(session).values()) < begun + 10:
+            assert time.monotonic() < deadline, "the program does not run"
             time.sleep(0.01)
-        assert members(session) == {}
+        asking.kill()
+    deadline = time.monotonic() + PATIENCE
+    while members(session) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert members(session) == {}
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from agentcli.errors import EngineError
 from agentcli.worlds.tool_qa import sandbox_server as server_code
-from agentcli.worlds.tool_qa.sandbox_client import Sandbox
+from agentcli.worlds.tool_qa.tools.python import Sandbox
 from processes import SECONDS, below
 
 ENDLESS = (
@@ -46,22 +46,17 @@ print(pages > 100, found > 0)
 """Looks for a word in all memory that it can reach; the word itself is not in here."""
 
 
-@pytest.fixture(params=[True, False], ids=["namespaces", "no namespaces"])
-def namespaces(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
 @pytest.fixture
-def sandbox(namespaces: bool) -> Iterator[Sandbox]:
-    made = Sandbox(namespaces)
+def sandbox() -> Iterator[Sandbox]:
+    made = Sandbox()
     assert made.run("1 + 1") == "2"
     yield made
     made.close()
 
 
-def test_endless_computing_always_ends_with_the_same_words(namespaces: bool) -> None:
+def test_endless_computing_always_ends_with_the_same_words() -> None:
     """Several servers at once, more than there are cores, each with another way to compute for ever."""
-    servers = [Sandbox(namespaces) for _ in ENDLESS]
+    servers = [Sandbox() for _ in ENDLESS]
     with ThreadPoolExecutor() as threads:
         outputs = list(threads.map(Sandbox.run, servers, ENDLESS))
     for made in servers:
@@ -77,13 +72,12 @@ def test_waiting_ends_with_the_words_of_computing(sandbox: Sandbox) -> None:
 
 def test_a_program_that_the_machine_kills_is_no_observation(sandbox: Sandbox) -> None:
     assert sandbox._process is not None
-    assert sandbox.protections is not None
     server = sandbox._process.pid
     with ThreadPoolExecutor() as threads:
         answer = threads.submit(sandbox.run, WAITING)
         deadline = time.monotonic() + SECONDS
-        # The program is the child of its keeper; with namespaces the server is a child, too.
-        while len(below(server)) < 2 + sandbox.protections.namespaces and time.monotonic() < deadline:
+        # The program is the child of its keeper.
+        while len(below(server)) < 2 and time.monotonic() < deadline:
             pass
         os.kill(below(server)[-1], signal.SIGKILL)
         with pytest.raises(EngineError):

@@ -11,9 +11,8 @@ from agentcli.environments.protocol import Context
 from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.worlds.generated import split_of
-from agentcli.worlds.tool_qa.rows import load_rows
-from agentcli.worlds.tool_qa.tutor import ToolQaHabits, compact
-from agentcli.worlds.tool_qa.world import ToolQaWorld
+from agentcli.worlds.tool_qa.questions import load_rows
+from agentcli.worlds.tool_qa.world import ToolQaHabits, ToolQaWorld, compact
 from pyarrow import parquet
 from refusal import refused
 

@@ -9,8 +9,7 @@ from agentcli.prompts.tagged import read_tagged, write_tagged
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.worlds.tool_qa.tools.registry import TOOLS
-from agentcli.worlds.tool_qa.tutor import ToolQaHabits
-from agentcli.worlds.tool_qa.world import ToolQaEngine, ToolQaWorld
+from agentcli.worlds.tool_qa.world import ToolQaEngine, ToolQaHabits, ToolQaWorld
 
 SOUND = ToolQaHabits(wander=0.0)
 

@@ -8,8 +8,7 @@ from agentcli.environments.protocol import Forkable, Solvable, Tutor
 from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.webshop.engine import WebshopEngine
-from agentcli.worlds.webshop.pages import item_page, results_page, text_of
+from agentcli.worlds.webshop.engine import WebshopEngine, item_page, results_page, text_of
 from agentcli.worlds.webshop.products import RawOption, RawProduct, product_of
 from agentcli.worlds.webshop.world import WebshopWorld
 from refusal import refusal, refused

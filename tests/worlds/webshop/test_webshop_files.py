@@ -119,7 +119,7 @@ def test_the_first_reading_of_large_files_is_shown(tmp_path: Path, monkeypatch: 
 
 
 def test_a_row_without_a_price_costs_a_hundred_dollars(tmp_path: Path) -> None:
-    products = world(write(tmp_path / "data"))._source.catalogue.products
+    products = world(write(tmp_path / "data")).catalogue.products
     assert [products[place].price for place in (1, 2)] == [100.0, 100.0]
     assert products[3].options == {}
     assert products[3].bullets == ("One line",)

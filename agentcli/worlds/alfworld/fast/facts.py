@@ -6,10 +6,9 @@ action is two masks, a copy is free, and two sets are compared as numbers. Atoms
 numbered in TextWorld's order, so walking through the set bits from below enumerates
 facts as TextWorld does.
 
-One PDDL problem translated for the planner, as plain data that lies on disk.
-
-The planner needs numbers only, so it loads shortened names of atoms and operators. The
-full names are kept here, in a form that decodes fast.
+A translated PDDL problem is plain data that lies on disk. The planner needs numbers
+only, so it loads shortened names of atoms and operators; the full names are kept in it,
+in a form that decodes fast.
 """
 
 from bisect import bisect_right
@@ -199,9 +198,10 @@ class FactTable:
             self.count += signature.count
         self.fact = cache(self._fact)
         """The fact that a bit stands for, by the bit's number."""
-        self._arguments = cache(self._list_arguments)
-        self._mark_of = cache(self._fingerprint)
-        self._indices: dict[Shape, Index] = {}
+        self._arguments = cache(lambda position: self.signatures[position].atoms())
+        self._mark_of = cache(lambda number: statekey.fingerprint(self.fact(number)))
+        self.index = cache(self._build)
+        """The atoms that a question covers in this game, by the arguments it knows."""
 
     def masks(self, effects: Iterable[str]) -> tuple[int, int]:
         """(bits to keep, bits to add) of an action.
@@ -215,17 +215,11 @@ class FactTable:
             lost = gained << self.count
             if effect[0] == "n":
                 gained, lost = lost, gained
+            # Both forms of an atom change: what becomes false is a `not_` fact from
+            # then on.
             removed |= lost
             added = added & ~lost | gained
         return ~removed, added
-
-    def index(self, pattern: Pattern, hierarchy: "Hierarchy") -> Index:
-        """The atoms that a pattern covers in this game, by the arguments it knows."""
-        index = self._indices.get(pattern.shape)
-        if index is None:
-            index = self._build(pattern.shape, hierarchy)
-            self._indices[pattern.shape] = index
-        return index
 
     def _build(self, shape: Shape, hierarchy: "Hierarchy") -> Index:
         predicate = shape.predicate.removeprefix("not_")
@@ -280,12 +274,6 @@ class FactTable:
         for number in numbers(facts):
             mark ^= self._mark_of(number)
         return mark
-
-    def _fingerprint(self, number: int) -> int:
-        return statekey.fingerprint(self.fact(number))
-
-    def _list_arguments(self, position: int) -> list[Entities]:
-        return self.signatures[position].atoms()
 
 
 def _groups(

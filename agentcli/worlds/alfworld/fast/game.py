@@ -149,6 +149,7 @@ class Game:
         if edge is not None:
             return edge
         operator = state.commands.get(command)
+        # The library knows only what applies; all else is nonsense to TextWorld, too.
         if operator is None:
             # Nothing happens, so one answer serves all nonsense.
             if state.stuck is None:
@@ -221,7 +222,6 @@ class Game:
         return state.facts & kept | added
 
     def _state(self, facts: int, mark: int) -> GameState:
-        """The state that the planner is in now."""
         number = self.planner.state()
         state = self._states.get((number, facts))
         if state is None:
@@ -335,6 +335,7 @@ def release(game: Game) -> None:
 def close_idle(keep: int = 0) -> None:
     """Closes all games that are not being played, but for the last `keep` opened."""
     idle = [identity for identity, game in _games.items() if not game.users]
+    # The last opened stay: a task is often opened again for its next trajectory.
     for identity in idle[: max(0, len(idle) - keep)]:
         _games.pop(identity).close()
 

@@ -1,22 +1,22 @@
-"""The text grammar of a game as plain data: rules, command templates, feedback.
+"""The text grammar of a game as plain data, compiled into closures over facts.
 
-TextWorld parses the grammar. This file copies the result into structs that can be kept
-on disk, because parsing takes longer than playing a hundred episodes. Games differ only
-in their task sentence, so it is taken out before parsing and put back when a text is
+TextWorld parses the grammar. The result is copied into structs that can be kept on
+disk, because parsing takes longer than playing a hundred episodes. Games differ only in
+their task sentence, so it is taken out before parsing and put back when a text is
 rendered: one parse serves a whole data set.
 
-The text grammar compiled into closures: text = render(table, facts, entities).
-
 TextWorld derives a text by copying and re-parsing symbols. Here each rule is compiled
-once per scope (the placeholders that are bound when it is reached) and serves all games
-with that grammar. What a scope binds is known beforehand, so an entity is a position in
-a tuple. Expressions are compiled from Python's syntax tree, never evaluated as code.
+once per scope (the placeholders that are bound when it is reached) into a function,
+text = render(table, facts, entities), and serves all games with that grammar. What a
+scope binds is known beforehand, so an entity is a position in a tuple. Expressions are
+compiled from Python's syntax tree, never evaluated as code.
 """
 
 import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -221,20 +221,16 @@ class Renderer:
         }
         """Action -> what its command asks for."""
         self._rules: dict[tuple[str, Scope], Render] = {}
-        self._phrases: dict[tuple[str, Scope], Phrases] = {}
+        self.action = cache(self._action)
+        """The texts of an action, by its name and its parameters."""
 
-    def action(self, name: str, scope: Scope) -> Phrases:
-        """The texts of an action with these parameters."""
-        phrases = self._phrases.get((name, scope))
-        if phrases is None:
-            action = self.grammar.actions[name]
-            phrases = Phrases(
-                command=self.text(action.command, scope),
-                feedback=self.text(action.feedback, scope),
-                used=self._used(action.command, scope),
-            )
-            self._phrases[name, scope] = phrases
-        return phrases
+    def _action(self, name: str, scope: Scope) -> Phrases:
+        action = self.grammar.actions[name]
+        return Phrases(
+            command=self.text(action.command, scope),
+            feedback=self.text(action.feedback, scope),
+            used=self._used(action.command, scope),
+        )
 
     def varying(self, changed: Iterable[str]) -> set[str]:
         """Actions whose command asks for predicates that `changed` names."""
@@ -330,6 +326,7 @@ class Renderer:
         for rule in rules:
             condition, _ = self._search(rule.condition, scope)
             options.append((condition, self.text(rule.body, scope)))
+        # A rule without a condition always applies, so none after it is reached.
         if not rules[0].condition:
             return options[0][1]
 
@@ -409,7 +406,7 @@ class Renderer:
         ) -> list[Entities]:
             answers = [entities]
             for pattern in patterns:
-                index = table.index(pattern, hierarchy)
+                index = table.index(pattern.shape, hierarchy)
                 extended = []
                 for answer in answers:
                     known = pattern.known(answer)
@@ -418,6 +415,8 @@ class Renderer:
                         if group is None:
                             continue
                         for new in group.among(facts):
+                            # Distinct placeholders are distinct entities, also across
+                            # the patterns.
                             for thing in new:
                                 if thing in answer:
                                     break

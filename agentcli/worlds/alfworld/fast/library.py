@@ -110,6 +110,8 @@ class Planner:
     def _grow(self, capacity: int) -> None:
         self._capacity = capacity
         self._operators = (Operator * capacity)()
+        # Every 258th int of the array is an id: a slice of it beats a loop over
+        # structs.
         self._ids = memoryview(self._operators).cast("B").cast("i")
 
 
@@ -162,6 +164,7 @@ def _load_copy() -> ctypes.CDLL:
         copy = Path(folder, "libdownward.so")
         copy.write_bytes(content)
         try:
+            # The file may go once it is loaded: the mapping keeps what it needs.
             lib = ctypes.CDLL(os.fspath(copy))
         except OSError as error:
             raise EngineError(

@@ -99,13 +99,10 @@ def _result(tree: ast.expr) -> str:
         return _solve([tree])
     if isinstance(tree, ast.Call) and called(tree) in COMMANDS:
         return COMMANDS[called(tree)](tree.args)
-    return _shown(_simplified(_formula(tree)))
-
-
-def _simplified(formula: Any) -> Any:
     import sympy
 
-    return formula if formula.is_number else sympy.simplify(formula)
+    formula = _formula(tree)
+    return _shown(formula if formula.is_number else sympy.simplify(formula))
 
 
 def _solve(arguments: list[ast.expr]) -> str:
@@ -115,7 +112,9 @@ def _solve(arguments: list[ast.expr]) -> str:
     variable = _variable(difference)
     numerator, _ = sympy.fraction(sympy.together(difference))
     polynomial = _polynomial(numerator, variable)
-    if isinstance(polynomial, sympy.Poly) and _is_rational(polynomial):
+    # sympy orders the roots of a polynomial only where its coefficients are fractions.
+    is_polynomial = isinstance(polynomial, sympy.Poly)
+    if is_polynomial and (polynomial.domain.is_ZZ or polynomial.domain.is_QQ):
         roots = sympy.real_roots(polynomial)
     else:
         roots = sympy.solve(difference, variable)
@@ -123,11 +122,6 @@ def _solve(arguments: list[ast.expr]) -> str:
     if not real:
         raise ToolError("no real solution")
     return ", ".join(f"{variable} = {root}" for root in real)
-
-
-def _is_rational(polynomial: Any) -> bool:
-    """Whether its coefficients are fractions: sympy orders the roots of no other."""
-    return bool(polynomial.domain.is_ZZ or polynomial.domain.is_QQ)
 
 
 def _diff(arguments: list[ast.expr]) -> str:
@@ -171,8 +165,10 @@ def _factor(arguments: list[ast.expr]) -> str:
 
     formula = _formula(_only(arguments))
     if formula.is_Integer:
+        # Trial division up to the limit; what is left may be composite, yet in time.
         powers = sympy.factorint(int(formula), limit=10**6)
-        return " * ".join(f"{prime}^{power}" for prime, power in powers.items())
+        factors = [f"{prime}^{power}" for prime, power in powers.items()]
+        return " * ".join(factors)
     return _shown(sympy.factor(formula))
 
 
@@ -228,11 +224,13 @@ def _formula(node: ast.expr) -> Any:
     import sympy
 
     match node:
+        # bool is an int to Python, and True is no number of a formula.
         case ast.Constant(value=bool()):
             raise unknown(node)
         case ast.Constant(value=int() as number):
             return sympy.Integer(number)
         case ast.Constant(value=float() as number):
+            # By its digits: 0.1 is a tenth here, not the nearest binary fraction.
             return sympy.Rational(repr(number))
         case ast.Name(id="pi"):
             return sympy.pi

@@ -161,6 +161,7 @@ def _power(base: Number, exponent: Number) -> Number:
     if isinstance(exponent, Fraction):
         exponent = exponent.numerator if exponent.denominator == 1 else float(exponent)
     if isinstance(exponent, int) and not isinstance(base, float):
+        # Bounded before it is computed: 9 ^ 9 ^ 9 would not end.
         bits = _bits(base) * abs(exponent)
         if bits > MOST_BITS:
             raise ToolError("the value is too large")
@@ -202,37 +203,23 @@ def _whole(value: Number, most: int) -> int:
     return whole
 
 
-def _factorial(value: Number) -> int:
-    return math.factorial(_whole(value, LARGEST_FACTORIAL))
-
-
-def _comb(total: Number, chosen: Number) -> int:
-    most = LARGEST_FACTORIAL
-    return math.comb(_whole(total, most), _whole(chosen, most))
-
-
-def _gcd(left: Number, right: Number) -> int:
-    return math.gcd(_whole(left, 10**30), _whole(right, 10**30))
-
-
-def _lcm(left: Number, right: Number) -> int:
-    return math.lcm(_whole(left, 10**30), _whole(right, 10**30))
-
-
 FUNCTIONS: dict[str, tuple[int, Callable[..., Number]]] = {
     "abs": (1, abs),
     "ceil": (1, math.ceil),
-    "comb": (2, _comb),
+    "comb": (2, math.comb),
     "exp": (1, math.exp),
-    "factorial": (1, _factorial),
+    "factorial": (1, math.factorial),
     "floor": (1, math.floor),
-    "gcd": (2, _gcd),
-    "lcm": (2, _lcm),
+    "gcd": (2, math.gcd),
+    "lcm": (2, math.lcm),
     "log": (1, math.log),
     "round": (1, round),
     "sqrt": (1, math.sqrt),
 }
 """Name -> how many numbers it takes, and the function."""
+WHOLE = {"comb": LARGEST_FACTORIAL, "factorial": LARGEST_FACTORIAL}
+WHOLE |= {"gcd": 10**30, "lcm": 10**30}
+"""Functions of whole numbers -> the largest that each takes."""
 
 
 def _applied(node: ast.Call) -> Number:
@@ -240,4 +227,7 @@ def _applied(node: ast.Call) -> Number:
     count, function = FUNCTIONS[name]
     if len(node.args) != count:
         raise ToolError(f"{name} takes {count} numbers, not {len(node.args)}")
-    return function(*map(_value, node.args))
+    numbers = list(map(_value, node.args))
+    if name in WHOLE:
+        numbers = [_whole(number, WHOLE[name]) for number in numbers]
+    return function(*numbers)

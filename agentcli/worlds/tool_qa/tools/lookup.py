@@ -1,4 +1,4 @@
-"""facts, wikipedia, search and papers: what stands somewhere.
+"""facts, wikipedia, search and papers: tools that look things up.
 
 facts is a table that must be asked by name. The other three search a corpus with bm25
 (bm25s), and answer with whole documents.
@@ -42,7 +42,8 @@ def _table() -> dict[str, str]:
     rows = {}
     for fact in knowledge().facts.values():
         if "facts" in fact.places:
-            rows[plain(fact.name)] = f"{fact.name} = {fact.value} {fact.unit}".strip()
+            row = f"{fact.name} = {fact.value} {fact.unit}"
+            rows[plain(fact.name)] = row.strip()
     return rows
 
 
