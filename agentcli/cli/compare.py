@@ -10,14 +10,12 @@ from agentcli.cli.options import JSON, QUIET
 
 RUNS_ARGUMENT = Option(
     "runs",
-    None,
     "Run directories, or evaluation files; the first is the reference.",
     list[Path],
     "RUN...",
 )
 LABEL = file_option(
     "--label",
-    None,
     "Compare these evaluations; repeatable. All that the runs share without it, and "
     "what trees and loops cost.",
     list[str],

@@ -9,14 +9,11 @@ from agentcli.errors import UsageError
 
 METHODS_ARGUMENT = Option(
     "methods",
-    None,
     "Credit methods, two or more; without any those whose credit RUN holds.",
     list[str],
     values=completion.credit_methods,
 )
-TOP = method_option(
-    "--top", None, "Steps to list where the methods differ most (10).", int
-)
+TOP = method_option("--top", "Steps to list where the methods differ most (10).", int)
 
 
 def compare(call: Call) -> None:

@@ -9,7 +9,7 @@ from agentcli.cli.options import OUT, OVERWRITE, REPORTING
 from agentcli.errors import UsageError
 
 SHARDS_ARGUMENT = Option(
-    "shards", None, "The run directories of all shards.", list[Path], "SHARD"
+    "shards", "The run directories of all shards.", list[Path], "SHARD"
 )
 
 

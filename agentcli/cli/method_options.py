@@ -109,12 +109,12 @@ def _setting_options(
         flag = field.name.replace("_", "-")
         yield method_option(
             f"--{flag}/--no-{flag}" if value is bool else f"--{flag}",
-            f"{section}.{field.name}",
             docs.get(field.name, ""),
             value,
             "|".join(choices) or None,
             fixed(*choices) if choices else None,
             default=in_words(field.default),
+            path=f"{section}.{field.name}",
         )
 
 

@@ -1,31 +1,18 @@
 """The command `agentcli rollout`."""
 
+from agentcli.cli import options
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.method_options import growth_options
 from agentcli.cli.option import method_option
-from agentcli.cli.options import (
-    GROWTH,
-    ITERATION,
-    LAYERS,
-    MACHINES,
-    METHOD,
-    OUTPUT,
-    PACE,
-    PRM,
-    REPORTING,
-    SAMPLING,
-    SHARD,
-    WORLD,
-)
 
 CRITIC = method_option(
     "--critic",
-    "rollout.critic",
     "Critic whose value of every step is recorded; credit ppo reads it.",
     str,
     "DIR",
     hidden=True,
+    path="rollout.critic",
 )
 
 
@@ -49,19 +36,19 @@ COMMAND = Command(
     inherits=True,
     fresh=True,
     options=(
-        *LAYERS,
-        *WORLD,
-        SHARD,
-        *SAMPLING,
-        METHOD,
-        *GROWTH,
+        *options.LAYERS,
+        *options.WORLD,
+        options.SHARD,
+        *options.SAMPLING,
+        options.METHOD,
+        *options.GROWTH,
         CRITIC,
-        PRM,
-        ITERATION,
-        *PACE,
-        *MACHINES,
-        *OUTPUT,
-        *REPORTING,
+        options.PRM,
+        options.ITERATION,
+        *options.PACE,
+        *options.MACHINES,
+        *options.OUTPUT,
+        *options.REPORTING,
     ),
     of_methods=growth_options,
     example=(

@@ -15,57 +15,43 @@ if TYPE_CHECKING:
 
 view_option = partial(Option, panel="What is shown")
 
-RUN_ARGUMENT = Option(
-    "run", None, "Run directory; without it, the runs below runs/.", Path
-)
+RUN_ARGUMENT = Option("run", "Run directory; without it, the runs below runs/.", Path)
 TREE_ARGUMENT = Option(
     "tree",
-    None,
     "One tree: its line in trees.jsonl, its task id, or a part of that.",
     metavar="TREE",
 )
 TRAJECTORY = view_option(
     "--trajectory",
-    None,
     "One trajectory of the tree as a chat; they are numbered from 1.",
     int,
 )
 STEP = view_option(
     "--step",
-    None,
     "Everything about one step: the tree's line and the step's number, or the number "
     "alone beside TREE.",
     metavar="[LINE:]STEP",
 )
 CREDIT = view_option(
     "--credit",
-    None,
     "Advantages of this method. Without it: of the only credit that RUN holds.",
     metavar="NAME",
 )
 EVALUATION = view_option(
     "--evaluation",
-    None,
     "The trees that an evaluation kept, by its label, in the place of RUN's own.",
     metavar="LABEL",
 )
 BESIDE = view_option(
-    "--beside",
-    None,
-    "Show the tree of the same task in another run beside it.",
-    Path,
-    "RUN",
+    "--beside", "Show the tree of the same task in another run beside it.", Path, "RUN"
 )
 FAILED = view_option(
-    "--failed", None, "List only trees with a trajectory that did not succeed.", bool
+    "--failed", "List only trees with a trajectory that did not succeed.", bool
 )
-KIND = view_option(
-    "--kind", None, "List only trees of this kind of task.", metavar="NAME"
-)
-ALL = view_option("--all", None, "Leave nothing out.", bool)
+KIND = view_option("--kind", "List only trees of this kind of task.", metavar="NAME")
+ALL = view_option("--all", "Leave nothing out.", bool)
 CALLS = view_option(
     "--calls",
-    None,
     "How often each tool is called at each step; with TREE its calls one by one.",
     bool,
 )

@@ -16,14 +16,12 @@ if TYPE_CHECKING:
 
 RUNS_ARGUMENT = Option(
     "runs",
-    None,
     "Run directories; without any, all below runs/. A loop brings its iterations.",
     list[Path],
     "RUN...",
 )
 CREDIT = Option(
     "--credit",
-    None,
     "Show the credit of this method, computed where a run holds none; repeatable. "
     "Without it: all that the runs hold.",
     list[str],
@@ -32,21 +30,18 @@ CREDIT = Option(
 )
 NO_ACCOUNTS = Option(
     "--no-accounts",
-    None,
     "Leave out why each step has its advantage: a smaller page, sooner.",
     bool,
 )
-OPEN = Option("--open", None, "Open the page in the browser.", bool)
+OPEN = Option("--open", "Open the page in the browser.", bool)
 WATCH = Option(
     "--watch",
-    None,
     "Write the page again whenever the runs have changed, until Ctrl-C or until no "
     "loop goes on.",
     bool,
 )
 PAGE = file_option(
     "--out -o",
-    None,
     "The page, without it view.html. An older page is replaced.",
     Path,
     "FILE",
