@@ -3,7 +3,8 @@
 A run or a method has one row or column; of runs, the first is the reference.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from rich.text import Text
 
@@ -34,6 +35,7 @@ from agentcli.reports.tables import (
 
 GAIN = "gain (95 %)"
 ERRORED = "errored"
+ERRORED_LEAVES = "errored leaves"
 IN_COMMON = "tasks in common"
 SOLVED = "tasks solved % (95 %)"
 LEVEL = 0.05
@@ -216,34 +218,7 @@ def trees_table(runs: Mapping[str, Growth]) -> Blocks:
 
     Every cost of a further run is also a multiple of the first's.
     """
-    rows = list(runs.values())
-    table = Blocks("trees, against the first", [""], list(runs))
-    table.add(["method", *(row.method for row in rows)])
-    table.add(["tasks", *(str(row.tasks) for row in rows)])
-    table.add(["success of leaves % (95 %)", *(rate(row.success) for row in rows)])
-    _add_errored(table, [row.errored for row in rows])
-    _add_shares(
-        table,
-        {
-            "explore % of responses": [row.explore for row in rows],
-            "malformed % of responses": [row.malformed for row in rows],
-            "cut at max_tokens % of responses": [row.cut for row in rows],
-        },
-    )
-    _add_ledger(table, [row.ledger for row in rows])
-    _add_shared_and_distinct(table, rows)
-    _add_shares(
-        table,
-        {
-            "distinct % at the initial state": [row.distinct_at_start for row in rows],
-            "distinct % at forks": [row.distinct_of_forks for row in rows],
-        },
-    )
-    _add_fork_depths(table, [row.forks_by_depth for row in rows])
-    _add_costs_per_leaf(table, rows)
-    for part in ("policy", "environment"):
-        _add_seconds(table, part, [row.seconds.get(part) for row in rows])
-    return table
+    return _by_run("trees, against the first", runs, _of_trees)
 
 
 def training_table(runs: Mapping[str, LoopCost]) -> Blocks:
@@ -251,25 +226,82 @@ def training_table(runs: Mapping[str, LoopCost]) -> Blocks:
 
     Success is shown as each loop's course alone: its tasks and its policy are its own.
     """
-    rows = list(runs.values())
     title = "what training cost, against the first (each loop on its own tasks)"
+    return _by_run(title, runs, _of_training)
+
+
+class Figure(NamedTuple):
+    """What one run has in one row: a text, or a cost that is set against the first's."""
+
+    name: str
+    value: str | float | None
+    form: str = ","
+    """How a cost is formatted; "s" for seconds."""
+
+
+CostT = TypeVar("CostT", bound=Growth | LoopCost)
+
+
+def _by_run(
+    title: str,
+    runs: Mapping[str, CostT],
+    figures_of: Callable[[CostT, int], Iterator[Figure]],
+) -> Blocks:
+    """A table of the figures of each run; `figures_of` gets the deepest fork of all."""
     table = Blocks(title, [""], list(runs))
-    table.add(["method", *(row.method or "-" for row in rows)])
-    table.add(["credit", *(row.credit or "-" for row in rows)])
-    table.add(["iterations", *map(_iterations, rows)])
-    table.add(["trees", *_multiples([row.trees for row in rows], ",")])
-    _add_errored(table, [row.errored for row in rows])
-    _add_ledger(table, [row.ledger for row in rows])
-    _add_shared_and_distinct(table, rows)
-    _add_fork_depths(table, [row.forks_by_depth for row in rows])
-    _add_costs_per_leaf(table, rows)
-    _add_responses(table, rows)
-    table.add(["updates", *_multiples([row.updates for row in rows], ",")])
-    for part in ("policy", "environment", "train"):
-        _add_seconds(table, part, [row.seconds.get(part) for row in rows])
-    courses = [" ".join(map(percent, row.success_by_part)) for row in rows]
-    table.add(["success of leaves %, by part", *courses])
+    deepest = max(len(run.forks_by_depth) for run in runs.values())
+    columns = [figures_of(run, deepest) for run in runs.values()]
+    for row in zip(*columns, strict=True):
+        name, _, form = row[0]
+        values = [figure.value for figure in row]
+        # Most runs have none.
+        if name == ERRORED_LEAVES and not any(map(int, values)):
+            continue
+        if isinstance(values[0], str):
+            table.add([name, *values])
+        else:
+            table.add([name, *_multiples(values, form)])
     return table
+
+
+def _of_trees(row: Growth, deepest: int) -> Iterator[Figure]:
+    yield Figure("method", row.method)
+    yield Figure("tasks", str(row.tasks))
+    yield Figure("success of leaves % (95 %)", rate(row.success))
+    yield Figure(ERRORED_LEAVES, f"{row.errored:,}")
+    yield Figure("explore % of responses", percent(row.explore))
+    yield Figure("malformed % of responses", percent(row.malformed))
+    yield Figure("cut at max_tokens % of responses", percent(row.cut))
+    yield from _of_ledger(row)
+    yield Figure("distinct % at the initial state", percent(row.distinct_at_start))
+    yield Figure("distinct % at forks", percent(row.distinct_of_forks))
+    yield from _of_forks(row.forks_by_depth, deepest)
+    yield from _per_leaf(row)
+    for part in ("policy", "environment"):
+        yield Figure(f"{part} seconds", row.seconds.get(part), "s")
+
+
+def _of_training(row: LoopCost, deepest: int) -> Iterator[Figure]:
+    yield Figure("method", row.method or "-")
+    yield Figure("credit", row.credit or "-")
+    yield Figure("iterations", _iterations(row))
+    yield Figure("trees", row.trees)
+    yield Figure(ERRORED_LEAVES, f"{row.errored:,}")
+    yield from _of_ledger(row)
+    yield from _of_forks(row.forks_by_depth, deepest)
+    yield from _per_leaf(row)
+    updated = share = None
+    # A run that is not a loop has none.
+    if row.responses is not None:
+        updated = row.responses.updated
+        share = 100 * row.responses.share
+    yield Figure("responses updated", updated)
+    yield Figure("updated % of responses", share, ".1f")
+    yield Figure("updates", row.updates)
+    for part in ("policy", "environment", "train"):
+        yield Figure(f"{part} seconds", row.seconds.get(part), "s")
+    course = " ".join(map(percent, row.success_by_part))
+    yield Figure("success of leaves %, by part", course)
 
 
 def _iterations(row: LoopCost) -> str:
@@ -279,64 +311,23 @@ def _iterations(row: LoopCost) -> str:
     return f"{row.iterations:,}" + ("" if is_whole else " (unfinished)")
 
 
-def _add_errored(table: Blocks, counts: Sequence[int]) -> None:
-    """Adds a row where any leaf is errored."""
-    if any(counts):
-        table.add(["errored leaves", *(f"{count:,}" for count in counts)])
-
-
-def _add_shares(table: Blocks, shares: Mapping[str, Sequence[float | None]]) -> None:
-    for name, values in shares.items():
-        table.add([name, *map(percent, values)])
-
-
-def _add_ledger(table: Blocks, ledgers: Sequence[Ledger]) -> None:
+def _of_ledger(cost: Cost) -> Iterator[Figure]:
     for name in Ledger.__struct_fields__:
-        counts = [getattr(ledger, name) for ledger in ledgers]
-        table.add([name.replace("_", " "), *_multiples(counts, ",")])
+        yield Figure(name.replace("_", " "), getattr(cost.ledger, name))
+    yield Figure("shared % of prompt tokens", percent(cost.shared))
+    yield Figure("distinct actions % of siblings", percent(cost.distinct))
 
 
-def _add_shared_and_distinct(table: Blocks, costs: Sequence[Cost]) -> None:
-    _add_shares(
-        table,
-        {
-            "shared % of prompt tokens": [cost.shared for cost in costs],
-            "distinct actions % of siblings": [cost.distinct for cost in costs],
-        },
-    )
+def _of_forks(shares: Sequence[float], deepest: int) -> Iterator[Figure]:
+    """A figure for each band of depths in which any run forks."""
+    padding = [0.0] * (deepest - len(shares))
+    for name, share in fork_bands([*shares, *padding]).items():
+        yield Figure(f"forks % after step {name}", percent(share) if shares else "-")
 
 
-def _add_fork_depths(table: Blocks, shares: Sequence[Sequence[float]]) -> None:
-    """Adds a row for each band of depths in which any run forks."""
-    bands = [fork_bands(row) for row in shares]
-    for name in max(bands, key=len):
-        cells = [band.get(name, 0.0) if band else None for band in bands]
-        table.add([f"forks % after step {name}", *map(percent, cells)])
-
-
-def _add_costs_per_leaf(table: Blocks, costs: Sequence[Cost]) -> None:
-    steps = [cost.steps_per_leaf for cost in costs]
-    tokens = [cost.tokens_per_leaf for cost in costs]
-    table.add(["steps per leaf", *_multiples(steps, ".1f")])
-    table.add(["generated tokens per leaf", *_multiples(tokens, ".1f")])
-
-
-def _add_responses(table: Blocks, rows: Sequence[LoopCost]) -> None:
-    """Adds what was updated of the responses; a run that is not a loop has none."""
-    updated: list[float | None] = []
-    percents: list[float | None] = []
-    for row in rows:
-        responses = row.responses
-        updated.append(None if responses is None else responses.updated)
-        percents.append(None if responses is None else 100 * responses.share)
-    table.add(["responses updated", *_multiples(updated, ",")])
-    table.add(["updated % of responses", *_multiples(percents, ".1f")])
-
-
-def _add_seconds(table: Blocks, part: str, seconds: Sequence[float | None]) -> None:
-    is_brief = any(value is not None and value < BRIEF for value in seconds)
-    form = ",.2f" if is_brief else ",.0f"
-    table.add([f"{part} seconds", *_multiples(seconds, form)])
+def _per_leaf(cost: Cost) -> Iterator[Figure]:
+    yield Figure("steps per leaf", cost.steps_per_leaf, ".1f")
+    yield Figure("generated tokens per leaf", cost.tokens_per_leaf, ".1f")
 
 
 def _multiples(values: Sequence[float | None], form: str) -> list[str]:
@@ -344,13 +335,16 @@ def _multiples(values: Sequence[float | None], form: str) -> list[str]:
 
     For instance "1,200" and "1,800 x1.50"; "-" for none.
     """
-    first, *others = values
-    cells = ["-" if first is None else f"{first:{form}}"]
-    for value in others:
-        if value is None:
-            cells.append("-")
-        else:
-            cells.append(f"{value:{form}}" + _times(value / first if first else None))
+    if form == "s":
+        is_brief = any(value is not None and value < BRIEF for value in values)
+        form = ",.2f" if is_brief else ",.0f"
+    first = values[0]
+    cells = []
+    for place, value in enumerate(values):
+        cell = "-" if value is None else f"{value:{form}}"
+        if place and value is not None and first:
+            cell += _times(value / first)
+        cells.append(cell)
     return cells
 
 
