@@ -117,10 +117,11 @@ def _runs(call: Call) -> list[Path]:
 def _write(call: Call, runs: list[Path], options: "PageOptions", page: Path) -> None:
     import webbrowser
 
-    from agentcli.analysis.page.watch import write_once, write_whenever_changed
+    from agentcli.analysis.page.watch import write_pages
 
-    write = write_whenever_changed if call.values["watch"] else write_once
-    for number, written in enumerate(write(runs, options, page, call.progress)):
+    watch = call.values["watch"]
+    pages = write_pages(runs, options, page, call.progress, watch=watch)
+    for number, written in enumerate(pages):
         if number == 0:
             _print_page(written, json=call.values["json"])
             if call.values["open"]:

@@ -23,52 +23,38 @@ WATCHED = ("manifest.json", "*.jsonl*", "evaluation/*.json", "evaluation/trees/*
 Stamps = dict[Path, tuple[int, int]]
 
 
-def write_once(
-    runs: Sequence[Path], options: PageOptions, page: Path, progress: Progress
+def write_pages(
+    runs: Sequence[Path],
+    options: PageOptions,
+    page: Path,
+    progress: Progress,
+    *,
+    watch: bool,
 ) -> Iterator[Path]:
-    """Writes the page and yields its path. Raises DataError and WriteError."""
-    with ScratchFolder() as folder:
-        store = BlockStore(Path(folder))
-        yield _write(runs, options, page, progress, store, {}, Album(store))
+    """Writes the page and yields its path; with `watch` again after each change.
 
-
-def write_whenever_changed(
-    runs: Sequence[Path], options: PageOptions, page: Path, progress: Progress
-) -> Iterator[Path]:
-    """Yields the page's path each time it was written, until no loop is running.
-
-    Trees that are packed already are not read again.
+    It then ends when no loop is running. Trees that are packed already are not read
+    again. Raises DataError and WriteError.
     """
     kept: KeptSources = {}
     with ScratchFolder() as folder:
         store = BlockStore(Path(folder))
         album = Album(store)
         while True:
+            # Taken before the runs are read: a change meanwhile is not missed.
             stamps = _stamps(runs)
-            over = not any(map(_goes_on, runs))
-            yield _write(runs, options, page, progress, store, kept, album)
+            over = not watch or not any(map(_goes_on, runs))
+            index = packed_index(runs, options, store, progress, kept, album)
+            name = store.add(msgspec.json.encode(index))
+            blocks = index.blocks + [block for _, block in index.album]
+            write_page(page, index.title, name, store, blocks)
+            yield page
             if over:
                 return
             # One line says that the page was written again.
             progress = Progress()
             while _stamps(runs) == stamps:
                 time.sleep(PAUSE_SECONDS)
-
-
-def _write(
-    runs: Sequence[Path],
-    options: PageOptions,
-    page: Path,
-    progress: Progress,
-    store: BlockStore,
-    kept: KeptSources,
-    album: Album,
-) -> Path:
-    index = packed_index(runs, options, store, progress, kept, album)
-    name = store.add(msgspec.json.encode(index))
-    blocks = index.blocks + [block for _, block in index.album]
-    write_page(page, index.title, name, store, blocks)
-    return page
 
 
 def _goes_on(run: Path) -> bool:

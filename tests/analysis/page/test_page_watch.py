@@ -6,7 +6,7 @@ import pytest
 from agentcli.analysis.page import watch
 from agentcli.analysis.page.pack import PageOptions
 from agentcli.analysis.page.sources import short_names, sources_of
-from agentcli.analysis.page.watch import write_whenever_changed
+from agentcli.analysis.page.watch import write_pages
 from agentcli.records.runs import RunDirectory
 from agentcli.reports.standing import Progress
 from pages import rows_of, unpacked
@@ -37,7 +37,7 @@ def test_a_watched_page_follows_its_loop_to_the_end(run: Path, tmp_path: Path, m
     (loop / "settings").mkdir(parents=True)
     (loop / "settings/run.json").write_bytes(b"{}")
     growing = loop / "iteration_000/trees.jsonl"
-    written = write_whenever_changed([loop], PageOptions(methods=[]), page, Progress())
+    written = write_pages([loop], PageOptions(methods=[]), page, Progress(), watch=True)
     # The loop has begun, and its first iteration has not.
     assert next(written) == page
     assert rows_of(unpacked(page)["index"]) == []
@@ -67,7 +67,7 @@ def test_trees_that_did_not_change_are_packed_once(run: Path, tmp_path: Path, mo
     for number in range(2):
         (loop / f"iteration_00{number}").mkdir(parents=True)
         (loop / f"iteration_00{number}/trees.jsonl").write_bytes((run / "trees.jsonl").read_bytes())
-    written = write_whenever_changed([loop], PageOptions(methods=[]), tmp_path / "page.html", Progress())
+    written = write_pages([loop], PageOptions(methods=[]), tmp_path / "page.html", Progress(), watch=True)
     next(written)
     (loop / "iteration_001/trees.jsonl").write_bytes((run / "trees.jsonl").read_bytes()[:-1])
     next(written)
