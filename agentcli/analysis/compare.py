@@ -61,8 +61,18 @@ def compare(
     )
     if not labels:
         optional = bool(comparison.evaluations)
-        comparison.trees = _trees(places, optional, notes)
-        comparison.training = _training(places, optional, notes)
+        try:
+            comparison.trees = _trees(places, notes)
+        except UsageError as error:
+            if not optional:
+                raise
+            notes.append(f"trees are left out: {error}")
+        try:
+            comparison.training = _training(places, notes)
+        except UsageError as error:
+            if not optional:
+                raise
+            notes.append(f"what training cost is left out: {error}")
     if not (comparison.evaluations or comparison.trees or comparison.training):
         why = f" ({'; '.join(notes)})" if notes else ""
         raise DataError(
@@ -172,40 +182,20 @@ def _wilcoxon(
     return over_benchmarks(gains)
 
 
-def _trees(
-    places: Sequence[Path],
-    optional: bool,
-    notes: list[str],
-) -> dict[str, Growth]:
-    """The trees where all of `places` hold some, else none.
-
-    With `optional`, unlike panels become a note.
-    """
+def _trees(places: Sequence[Path], notes: list[str]) -> dict[str, Growth]:
+    """The trees where all of `places` hold some, else none."""
     lacking = [place for place in places if not holds_trees(place)]
-    if lacking:
-        # Whole loops keep their trees in iterations; their costs are compared instead.
-        loops = any(map(loop_folders, places))
-        if len(lacking) < len(places) and not loops:
-            notes.append(f"trees are left out: {lacking[0]} holds none")
-        return {}
-    try:
+    if not lacking:
         return trees_of(places)
-    except UsageError as error:
-        if not optional:
-            raise
-        notes.append(f"trees are left out: {error}")
-        return {}
+    # Whole loops keep their trees in iterations; their costs are compared instead.
+    loops = any(map(loop_folders, places))
+    if len(lacking) < len(places) and not loops:
+        notes.append(f"trees are left out: {lacking[0]} holds none")
+    return {}
 
 
-def _training(
-    places: Sequence[Path],
-    optional: bool,
-    notes: list[str],
-) -> dict[str, LoopCost]:
-    """The cost of training where one of `places` is a loop, else none.
-
-    With `optional`, unlike tasks become a note.
-    """
+def _training(places: Sequence[Path], notes: list[str]) -> dict[str, LoopCost]:
+    """The cost of training where one of `places` is a loop, else none."""
     if not any(map(loop_folders, places)):
         return {}
     for place in places:
@@ -213,13 +203,7 @@ def _training(
         if fault is not None:
             notes.append(f"what training cost is left out: {fault}")
             return {}
-    try:
-        return training_of(places, notes)
-    except UsageError as error:
-        if not optional:
-            raise
-        notes.append(f"what training cost is left out: {error}")
-        return {}
+    return training_of(places, notes)
 
 
 def holds_trees(place: Path) -> bool:

@@ -7,8 +7,6 @@ twice: once for the numbers, once for the texts of the few steps that are listed
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from agentcli.analysis.credit_sources import (
     CreditSource,
     credit_sources,
@@ -22,6 +20,7 @@ from agentcli.credit.registry import make
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_numbered
 from agentcli.records.runs import RunDirectory
+from agentcli.records.types import Step, Tree
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.trees import checked_trees
 
@@ -92,54 +91,23 @@ def _check_names(run: Path, names: Sequence[str]) -> None:
         )
 
 
-class _MoveText(msgspec.Struct):
-    """The part of a move that is listed."""
-
-    copy: int
-    action: str | None
-
-
-class _StepText(msgspec.Struct):
-    """The part of a step that is listed."""
-
-    action: str | None
-    moves: list[_MoveText] = []
-
-    @property
-    def text(self) -> str | None:
-        """The action, or that of every copy."""
-        if not self.moves:
-            return self.action
-        actions = [f"{move.copy}: {move.action}" for move in self.moves]
-        return ", ".join(actions)
-
-
-class _TaskText(msgspec.Struct):
-    """The part of a task that is listed."""
-
-    id: str
-    kind: str
-
-
-class _TreeText(msgspec.Struct):
-    """The part of a tree that is listed."""
-
-    task: _TaskText
-    steps: list[_StepText]
-
-
-def _add_texts(trees: Path, rows: list[Disagreement]) -> None:
+def _add_texts(trees: Path, rows: Sequence[Disagreement]) -> None:
     """Fills in task, kind and action."""
-    # Few steps are listed: what follows their trees is not decoded.
-    owed = {row.line for row in rows}
-    texts: dict[int, _TreeText] = {}
-    records = read_numbered(trees, _TreeText)
-    while len(texts) < len(owed):
-        line, tree = next(records)
-        if line in owed:
-            texts[line] = tree
+    by_line: dict[int, list[Disagreement]] = {}
     for row in rows:
-        tree = texts[row.line]
-        row.task = tree.task.id
-        row.kind = tree.task.kind
-        row.action = tree.steps[row.step].text
+        by_line.setdefault(row.line, []).append(row)
+    # Few steps are listed: what follows their trees is not decoded.
+    records = read_numbered(trees, Tree)
+    while by_line:
+        line, tree = next(records)
+        for row in by_line.pop(line, []):
+            row.task = tree.task.id
+            row.kind = tree.task.kind
+            row.action = _action(tree.steps[row.step])
+
+
+def _action(step: Step) -> str | None:
+    """The action, or that of every copy."""
+    if not step.moves:
+        return step.action
+    return ", ".join(f"{move.copy}: {move.action}" for move in step.moves)
