@@ -178,27 +178,21 @@ class Call:
         import msgspec
 
         from agentcli.exploration.settings import changed_settings
-        from agentcli.reports.output import print_data, readable
+        from agentcli.reports.output import print_preview
 
         json = self.values.get("json", False)
         settings = settings or self.settings
         shown = msgspec.to_builtins(settings) if json else changed_settings(settings)
 
-        input_texts = {
-            name: None if value is None else str(value)
-            for name, value in inputs.items()
-        }
-        plan = {
-            "command": self.command.name,
-            "settings": shown,
-            "inputs": input_texts,
-            "outputs": [str(path) for path in outputs],
-            "counts": counts,
-        }
-        if expected is not None:
-            values = msgspec.to_builtins(expected)
-            plan["expected"] = values if json else readable(values)
-        print_data(plan, json=json)
+        print_preview(
+            self.command.name,
+            shown,
+            inputs,
+            map(str, outputs),
+            counts,
+            expected,
+            json=json,
+        )
 
     def refuse_existing(self, file: Path | None) -> None:
         """Raises UsageError if the file exists and --overwrite is not given.

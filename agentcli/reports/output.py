@@ -28,6 +28,7 @@ from agentcli.reports.tables import (
 )
 
 if TYPE_CHECKING:
+    from agentcli.analysis.estimate import Expected
     from agentcli.credit.compare import CreditComparison
     from agentcli.credit.explain import ExplainedStep
     from agentcli.evaluation.compare import RunComparison
@@ -244,13 +245,14 @@ def readable(estimate: Mapping[str, Any]) -> dict[str, str]:
 def print_preview(
     command: str,
     settings: Mapping[str, Any],
-    inputs: Mapping[str, Path | None],
+    inputs: Mapping[str, Path | str | None],
     outputs: Iterable[str],
     counts: Mapping[str, int],
+    expected: "Expected | None" = None,
     *,
     json: bool,
 ) -> None:
-    """Prints what a command that has settings of its own would read and write."""
+    """Prints what a command would read and write, and its estimated cost."""
     preview = {
         "command": command,
         "settings": settings,
@@ -258,6 +260,9 @@ def print_preview(
         "outputs": list(outputs),
         "counts": counts,
     }
+    if expected is not None:
+        values = msgspec.to_builtins(expected)
+        preview["expected"] = values if json else readable(values)
     print_data(preview, json=json)
 
 
