@@ -4,7 +4,7 @@ A run or a method has one row or column; of runs, the first is the reference.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from rich.text import Text
 
@@ -36,6 +36,7 @@ from agentcli.reports.tables import (
 GAIN = "gain (95 %)"
 ERRORED = "errored"
 ERRORED_LEAVES = "errored leaves"
+SECONDS = " seconds"
 IN_COMMON = "tasks in common"
 SOLVED = "tasks solved % (95 %)"
 LEVEL = 0.05
@@ -230,78 +231,73 @@ def training_table(runs: Mapping[str, LoopCost]) -> Blocks:
     return _by_run(title, runs, _of_training)
 
 
-class Figure(NamedTuple):
-    """What one run has in one row: a text, or a cost that is set against the first's."""
-
-    name: str
-    value: str | float | None
-    form: str = ","
-    """How a cost is formatted; "s" for seconds."""
-
-
+Cell = str | float | None
+"""A text, or a cost that is set against that of the first run; None: not known."""
 CostT = TypeVar("CostT", bound=Growth | LoopCost)
 
 
 def _by_run(
     title: str,
     runs: Mapping[str, CostT],
-    figures_of: Callable[[CostT, int], Iterator[Figure]],
+    cells_of: Callable[[CostT, int], Mapping[str, Cell]],
 ) -> Blocks:
-    """A table of the figures of each run; `figures_of` gets the deepest fork of all."""
+    """A table of the cells of each run; `cells_of` gets the deepest fork of all."""
     table = Blocks(title, [""], list(runs))
     deepest = max(len(run.forks_by_depth) for run in runs.values())
-    columns = [figures_of(run, deepest) for run in runs.values()]
-    for row in zip(*columns, strict=True):
-        name, _, form = row[0]
-        values = [figure.value for figure in row]
+    columns = [cells_of(run, deepest) for run in runs.values()]
+    for name in columns[0]:
+        cells = [column[name] for column in columns]
         # Most runs have none.
-        if name == ERRORED_LEAVES and not any(map(int, values)):
+        if name == ERRORED_LEAVES and set(cells) == {"0"}:
             continue
-        if isinstance(values[0], str):
-            table.add([name, *values])
-        else:
-            table.add([name, *_multiples(values, form)])
+        table.add([name, *_beside_the_first(name, cells)])
     return table
 
 
-def _of_trees(row: Growth, deepest: int) -> Iterator[Figure]:
-    yield Figure("method", row.method)
-    yield Figure("tasks", str(row.tasks))
-    yield Figure("success of leaves % (95 %)", rate(row.success))
-    yield Figure(ERRORED_LEAVES, f"{row.errored:,}")
-    yield Figure("explore % of responses", percent(row.explore))
-    yield Figure("malformed % of responses", percent(row.malformed))
-    yield Figure("cut at max_tokens % of responses", percent(row.cut))
-    yield from _of_ledger(row)
-    yield Figure("distinct % at the initial state", percent(row.distinct_at_start))
-    yield Figure("distinct % at forks", percent(row.distinct_of_forks))
-    yield from _of_forks(row.forks_by_depth, deepest)
-    yield from _per_leaf(row)
-    for part in ("policy", "environment"):
-        yield Figure(f"{part} seconds", row.seconds.get(part), "s")
+def _of_trees(row: Growth, deepest: int) -> dict[str, Cell]:
+    return {
+        "method": row.method,
+        "tasks": str(row.tasks),
+        "success of leaves % (95 %)": rate(row.success),
+        ERRORED_LEAVES: f"{row.errored:,}",
+        "explore % of responses": percent(row.explore),
+        "malformed % of responses": percent(row.malformed),
+        "cut at max_tokens % of responses": percent(row.cut),
+        **_of_ledger(row),
+        "distinct % at the initial state": percent(row.distinct_at_start),
+        "distinct % at forks": percent(row.distinct_of_forks),
+        **_of_forks(row.forks_by_depth, deepest),
+        "steps per leaf": row.steps_per_leaf,
+        "generated tokens per leaf": row.tokens_per_leaf,
+        f"policy{SECONDS}": row.seconds.get("policy"),
+        f"environment{SECONDS}": row.seconds.get("environment"),
+    }
 
 
-def _of_training(row: LoopCost, deepest: int) -> Iterator[Figure]:
-    yield Figure("method", row.method or "-")
-    yield Figure("credit", row.credit or "-")
-    yield Figure("iterations", _iterations(row))
-    yield Figure("trees", row.trees)
-    yield Figure(ERRORED_LEAVES, f"{row.errored:,}")
-    yield from _of_ledger(row)
-    yield from _of_forks(row.forks_by_depth, deepest)
-    yield from _per_leaf(row)
+def _of_training(row: LoopCost, deepest: int) -> dict[str, Cell]:
+    # A run that is not a loop has no responses.
     updated = share = None
-    # A run that is not a loop has none.
     if row.responses is not None:
         updated = row.responses.updated
         share = 100 * row.responses.share
-    yield Figure("responses updated", updated)
-    yield Figure("updated % of responses", share, ".1f")
-    yield Figure("updates", row.updates)
-    for part in ("policy", "environment", "train"):
-        yield Figure(f"{part} seconds", row.seconds.get(part), "s")
-    course = " ".join(map(percent, row.success_by_part))
-    yield Figure("success of leaves %, by part", course)
+    return {
+        "method": row.method or "-",
+        "credit": row.credit or "-",
+        "iterations": _iterations(row),
+        "trees": row.trees,
+        ERRORED_LEAVES: f"{row.errored:,}",
+        **_of_ledger(row),
+        **_of_forks(row.forks_by_depth, deepest),
+        "steps per leaf": row.steps_per_leaf,
+        "generated tokens per leaf": row.tokens_per_leaf,
+        "responses updated": updated,
+        "updated % of responses": share,
+        "updates": row.updates,
+        f"policy{SECONDS}": row.seconds.get("policy"),
+        f"environment{SECONDS}": row.seconds.get("environment"),
+        f"train{SECONDS}": row.seconds.get("train"),
+        "success of leaves %, by part": " ".join(map(percent, row.success_by_part)),
+    }
 
 
 def _iterations(row: LoopCost) -> str:
@@ -311,41 +307,47 @@ def _iterations(row: LoopCost) -> str:
     return f"{row.iterations:,}" + ("" if is_whole else " (unfinished)")
 
 
-def _of_ledger(cost: Cost) -> Iterator[Figure]:
+def _of_ledger(cost: Cost) -> dict[str, Cell]:
+    cells: dict[str, Cell] = {}
     for name in Ledger.__struct_fields__:
-        yield Figure(name.replace("_", " "), getattr(cost.ledger, name))
-    yield Figure("shared % of prompt tokens", percent(cost.shared))
-    yield Figure("distinct actions % of siblings", percent(cost.distinct))
+        cells[name.replace("_", " ")] = getattr(cost.ledger, name)
+    cells["shared % of prompt tokens"] = percent(cost.shared)
+    cells["distinct actions % of siblings"] = percent(cost.distinct)
+    return cells
 
 
-def _of_forks(shares: Sequence[float], deepest: int) -> Iterator[Figure]:
-    """A figure for each band of depths in which any run forks."""
+def _of_forks(shares: Sequence[float], deepest: int) -> dict[str, Cell]:
+    """A cell for each band of depths in which any run forks."""
     padding = [0.0] * (deepest - len(shares))
+    cells: dict[str, Cell] = {}
     for name, share in fork_bands([*shares, *padding]).items():
-        yield Figure(f"forks % after step {name}", percent(share) if shares else "-")
+        cells[f"forks % after step {name}"] = percent(share) if shares else "-"
+    return cells
 
 
-def _per_leaf(cost: Cost) -> Iterator[Figure]:
-    yield Figure("steps per leaf", cost.steps_per_leaf, ".1f")
-    yield Figure("generated tokens per leaf", cost.tokens_per_leaf, ".1f")
-
-
-def _multiples(values: Sequence[float | None], form: str) -> list[str]:
-    """Every value, all but the first with its multiple of the first.
+def _beside_the_first(name: str, values: Sequence[Cell]) -> Iterator[str]:
+    """Every cell as text, a cost after the first with its multiple of the first.
 
     For instance "1,200" and "1,800 x1.50"; "-" for none.
     """
-    if form == "s":
-        is_brief = any(value is not None and value < BRIEF for value in values)
-        form = ",.2f" if is_brief else ",.0f"
     first = values[0]
-    cells = []
     for place, value in enumerate(values):
-        cell = "-" if value is None else f"{value:{form}}"
-        if place and value is not None and first:
-            cell += _times(value / first)
-        cells.append(cell)
-    return cells
+        if value is None or isinstance(value, str):
+            yield value or "-"
+            continue
+        form = ".1f" if isinstance(value, float) else ","
+        if name.endswith(SECONDS):
+            form = _form_of_seconds(values)
+        ratio = None
+        if place and first and not isinstance(first, str):
+            ratio = value / first
+        yield f"{value:{form}}{_times(ratio)}"
+
+
+def _form_of_seconds(values: Sequence[Cell]) -> str:
+    """Hundredths in the whole row where any duration is brief."""
+    known = [value for value in values if not isinstance(value, str | None)]
+    return ",.2f" if min(known, default=BRIEF) < BRIEF else ",.0f"
 
 
 def _times(ratio: float | None) -> str:
