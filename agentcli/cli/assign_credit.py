@@ -52,10 +52,11 @@ def _explain(call: Call) -> None:
         call.print_plan({"trees": trees}, [], {"trees": count_trees(trees)})
         return
     from agentcli.analysis.explain import explain_step
-    from agentcli.reports.output import print_explanation
+    from agentcli.reports.explanation import explanation
+    from agentcli.reports.output import print_answer
 
-    explanation = explain_step(settings, call.place.run, call.values["explain"])
-    print_explanation(explanation, json=call.values["json"])
+    explained = explain_step(settings, call.place.run, call.values["explain"])
+    print_answer(explained, explanation, json=call.values["json"])
 
 
 COMMAND = Command(
