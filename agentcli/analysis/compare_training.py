@@ -36,7 +36,7 @@ def training_of(places: Sequence[Path], notes: list[str]) -> dict[str, LoopCost]
     costs = {name: training_cost(iterations) for name, iterations in read.items()}
     for place, folders in whole.items():
         if loop_folders(place):
-            _add_standing(costs[str(place)], place, folders, notes)
+            _add_progress(costs[str(place)], place, folders, notes)
     return costs
 
 
@@ -77,7 +77,7 @@ def _whole_folders(place: Path) -> list[Path]:
     return whole
 
 
-def _add_standing(
+def _add_progress(
     cost: LoopCost,
     place: Path,
     whole: Sequence[Path],
@@ -87,6 +87,7 @@ def _add_standing(
     folders = loop_folders(place)
     over = RunDirectory(place).finished("run")
     recorded = over.counts.get("iterations", 0) if over else 0
+    # A folder may have been removed after the loop recorded its number.
     wanted = max(len(folders), recorded)
     counted = len(whole)
     cost.iterations = counted

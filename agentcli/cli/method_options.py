@@ -90,6 +90,7 @@ def _of_methods(
             pass
     for name in names:
         for option in options_of(name):
+            # Methods share names: the first one's help stands unless one is named.
             options.setdefault(option.name, dataclasses.replace(option, hidden=True))
     return tuple(options.values())
 

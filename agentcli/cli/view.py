@@ -63,8 +63,7 @@ def view(call: Call) -> None:
     if not is_page(page):
         call.refuse_existing(page)
 
-    from agentcli.analysis.page.pack import PageOptions
-    from agentcli.analysis.page.sources import refuse_others
+    from agentcli.analysis.page.pack import PageOptions, refuse_others
     from agentcli.credit.registry import make
 
     runs = _runs(call)
@@ -84,7 +83,7 @@ def _preview(call: Call, runs: list[Path], options: "PageOptions", page: Path) -
     from msgspec import to_builtins
 
     from agentcli.analysis.page.overview import page_run
-    from agentcli.analysis.page.sources import short_names, sources_of
+    from agentcli.analysis.page.pack import short_names, sources_of
     from agentcli.records.trees import read_trees
     from agentcli.reports.output import print_preview
 
@@ -117,7 +116,7 @@ def _runs(call: Call) -> list[Path]:
 def _write(call: Call, runs: list[Path], options: "PageOptions", page: Path) -> None:
     import webbrowser
 
-    from agentcli.analysis.page.watch import write_pages
+    from agentcli.analysis.page.pack import write_pages
 
     watch = call.values["watch"]
     pages = write_pages(runs, options, page, call.progress, watch=watch)
