@@ -63,7 +63,7 @@ class SampledStatistics(Struct):
     """As in Growth."""
 
 
-class Sampled(Struct):
+class RolloutEntry(Struct):
     """What a rollout left."""
 
     settings: SampledSettings
@@ -98,7 +98,7 @@ class LearnedStatistics(Struct):
     rows_not_critical: Count = 0
 
 
-class Learned(Struct):
+class TrainEntry(Struct):
     """What a training left."""
 
     settings: LearnedSettings
@@ -110,8 +110,8 @@ class Learned(Struct):
 class Iteration(Struct):
     """One rollout and what was learned from it."""
 
-    rollout: Sampled
-    train: Learned | None = None
+    rollout: RolloutEntry
+    train: TrainEntry | None = None
 
     @property
     def credit(self) -> str | None:
@@ -129,7 +129,7 @@ class Iteration(Struct):
 
     @property
     def seconds(self) -> dict[str, float | None]:
-        """Those of each part; None where they are not known.
+        """The duration of each part of the work; None where it is not known.
 
         A stage that was killed and resumed knows its last attempt only.
         """
@@ -221,8 +221,9 @@ def course(*loops: Sequence[float], parts: int = PARTS) -> list[float]:
     return [fmean(part_values) for part_values in values]
 
 
-def _forks_by_depth(rollouts: Sequence[Sampled]) -> list[float]:
+def _forks_by_depth(rollouts: Sequence[RolloutEntry]) -> list[float]:
     """The shares over all forks."""
+    # Iterations without forks have no shares, and weigh nothing.
     forks = sum(one.ledger.forks for one in rollouts)
     every = [one.statistics.forks_by_depth for one in rollouts]
     shares = []

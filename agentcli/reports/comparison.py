@@ -73,6 +73,7 @@ def verdict(label: str, first: str, name: str, tests: PairedTests) -> Text:
     for few tasks too, agrees.
     """
     gain = tests.success
+    # The bootstrap is too narrow for few tasks, where the exact test is not.
     agrees = tests.mcnemar is None or tests.mcnemar < LEVEL
     relation, style = "cannot be told from", ""
     if gain.low > 0 and agrees:
@@ -170,6 +171,7 @@ def behaviour_table(label: str, runs: Mapping[str, ComparedEvaluation]) -> Block
         ["steps an episode", *ratios, "steps a task", "tokens a task"],
     )
     for name, row in runs.items():
+        # A budget that ended at once leaves no task to divide by.
         tasks = max(1, row.tasks)
         steps = f"{row.ledger.steps / tasks:.1f}"
         tokens = f"{row.ledger.generated_tokens / tasks:.1f}"
@@ -303,6 +305,7 @@ def _of_training(row: LoopCost, deepest: int) -> dict[str, Cell]:
 def _iterations(row: LoopCost) -> str:
     if row.iterations is None:
         return "-"
+    # A loop may have ended and lack an iteration that was removed since.
     is_whole = row.ended and not row.unfinished
     return f"{row.iterations:,}" + ("" if is_whole else " (unfinished)")
 
