@@ -1,29 +1,154 @@
 """credit compare: several methods on the same trees. Nothing is written.
 
-credit_sources.py says where the advantages of a method come from. The trees are read
-twice: once for the numbers, once for the texts of the few steps that are listed.
+A method is taken from RUN/credit where the manifest says that the file there was
+computed from exactly these trees, and otherwise computed with its defaults. The trees
+are read twice: once for the numbers, once for the texts of the few steps that are
+listed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from agentcli.analysis.credit_sources import (
-    CreditSource,
-    credit_sources,
-    held_methods,
-    note_stale,
-    refuse_leftover,
-    taker,
-)
 from agentcli.credit.compare import Comparison, CreditComparison, Disagreement
-from agentcli.credit.registry import make
+from agentcli.credit.registry import Assign, changed, make, method_names
 from agentcli.errors import DataError, UsageError
-from agentcli.records.files import read_numbered
-from agentcli.records.runs import RunDirectory
+from agentcli.records.faults import shown
+from agentcli.records.files import read_numbered, sha256_file
+from agentcli.records.regular import is_there
+from agentcli.records.runs import RunDirectory, credit_name
+from agentcli.records.trees import validate_credit
+from agentcli.records.types import Credit, Step, Tree
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.trees import checked_trees
+
+NextCredit = Callable[[Tree, str], Credit]
+"""The credit of the next tree; its place in the file is for messages."""
+
+
+class CreditSource(msgspec.Struct, kw_only=True):
+    """Where a method's advantages come from."""
+
+    method: str
+    file: str | None
+    """None: computed here."""
+    stale: str | None
+    """A file of the method that is of other trees."""
+    switches: msgspec.Struct
+    """The method's settings, those of the file where there is one."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Switches other than the method's defaults."""
+        return changed(self.switches)
+
+
+def held_methods(run: Path) -> list[str]:
+    """The methods whose credit RUN holds.
+
+    Raises DataError for a file that no method is named after.
+    """
+    files = sorted((run / "credit").glob("*.jsonl"))
+    for file in files:
+        if file.stem not in method_names():
+            raise DataError(
+                f"{file}: {shown(file.stem)} is not a credit method; move it away, or "
+                "name the methods to compare"
+            )
+    return [file.stem for file in files]
+
+
+def credit_sources(
+    directory: RunDirectory,
+    trees: Path,
+    names: Sequence[str],
+) -> list[CreditSource]:
+    """Each method's file where it was computed from these trees, else none."""
+    stages = directory.load_manifest().stages
+    sha256 = sha256_file(trees) if stages and names else None
+    sources = []
+    for name in names:
+        file = directory.credit(name)
+        record = stages.get(f"credit/{credit_name(name)}")
+        credit = {"method": name}
+        # Credit of other trees would be compared step by step with the wrong steps.
+        fresh = stale = None
+        if is_there(file) and record and sha256 in record.inputs.values():
+            fresh = str(file)
+            credit |= record.settings.get("credit", {})
+        elif is_there(file):
+            stale = str(file)
+        switches = make(credit)[2]
+        source = CreditSource(method=name, file=fresh, stale=stale, switches=switches)
+        sources.append(source)
+    return sources
+
+
+def computed(method: str) -> CreditSource:
+    """A method that is computed with its defaults."""
+    switches = make({"method": method})[2]
+    return CreditSource(method=method, file=None, stale=None, switches=switches)
+
+
+def note_stale(sources: Sequence[CreditSource], progress: Progress) -> None:
+    """Notes every method whose file was not read."""
+    for source in sources:
+        if source.stale is not None:
+            progress.note(
+                f"{source.stale} was not computed from these trees; {source.method} "
+                "is computed now with its defaults"
+            )
+
+
+def taker(source: CreditSource) -> NextCredit:
+    """The function that gives tree after tree its credit."""
+    if source.file is not None:
+        return CreditReader(Path(source.file))
+    assign: Assign = make({"method": source.method})[1]
+
+    def compute(tree: Tree, place: str) -> Credit:
+        try:
+            return assign(tree, source.switches)
+        except DataError as error:
+            raise DataError(f"{place}: {error}") from error
+
+    return compute
+
+
+def refuse_leftover(takers: Sequence[NextCredit], trees: Path) -> None:
+    """Raises DataError where a file has credit left when the trees have ended."""
+    for take in takers:
+        if isinstance(take, CreditReader):
+            take.end(trees)
+
+
+class CreditReader:
+    """Reads a credit file tree by tree."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._records: Iterator[tuple[int, Credit]] = read_numbered(file, Credit)
+
+    def __call__(self, tree: Tree, place: str) -> Credit:
+        line, credit = next(self._records, (0, None))
+        if credit is None:
+            raise DataError(
+                f"{self._file}: ends before {place}; run assign-credit with --overwrite"
+            )
+        validate_credit(credit, tree, f"{self._file}:{line}")
+        return credit
+
+    def end(self, trees: Path) -> None:
+        """Raises DataError where there is credit left when the trees have ended."""
+        line, credit = next(self._records, (0, None))
+        if credit is not None:
+            raise DataError(
+                f"{self._file}:{line}: holds more than {trees} has trees; run "
+                "assign-credit with --overwrite"
+            )
+
 
 MOST = 10
 """Maximum number of steps that are listed."""
@@ -92,54 +217,23 @@ def _check_names(run: Path, names: Sequence[str]) -> None:
         )
 
 
-class _MoveText(msgspec.Struct):
-    """The part of a move that is listed."""
-
-    copy: int
-    action: str | None
-
-
-class _StepText(msgspec.Struct):
-    """The part of a step that is listed."""
-
-    action: str | None
-    moves: list[_MoveText] = []
-
-    @property
-    def text(self) -> str | None:
-        """The action, or that of every copy."""
-        if not self.moves:
-            return self.action
-        actions = [f"{move.copy}: {move.action}" for move in self.moves]
-        return ", ".join(actions)
-
-
-class _TaskText(msgspec.Struct):
-    """The part of a task that is listed."""
-
-    id: str
-    kind: str
-
-
-class _TreeText(msgspec.Struct):
-    """The part of a tree that is listed."""
-
-    task: _TaskText
-    steps: list[_StepText]
-
-
-def _add_texts(trees: Path, rows: list[Disagreement]) -> None:
+def _add_texts(trees: Path, rows: Sequence[Disagreement]) -> None:
     """Fills in task, kind and action."""
-    # Few steps are listed: what follows their trees is not decoded.
-    owed = {row.line for row in rows}
-    texts: dict[int, _TreeText] = {}
-    records = read_numbered(trees, _TreeText)
-    while len(texts) < len(owed):
-        line, tree = next(records)
-        if line in owed:
-            texts[line] = tree
+    by_line: dict[int, list[Disagreement]] = {}
     for row in rows:
-        tree = texts[row.line]
-        row.task = tree.task.id
-        row.kind = tree.task.kind
-        row.action = tree.steps[row.step].text
+        by_line.setdefault(row.line, []).append(row)
+    # Few steps are listed: what follows their trees is not decoded.
+    records = read_numbered(trees, Tree)
+    while by_line:
+        line, tree = next(records)
+        for row in by_line.pop(line, []):
+            row.task = tree.task.id
+            row.kind = tree.task.kind
+            row.action = _action(tree.steps[row.step])
+
+
+def _action(step: Step) -> str | None:
+    """The action, or that of every copy."""
+    if not step.moves:
+        return step.action
+    return ", ".join(f"{move.copy}: {move.action}" for move in step.moves)

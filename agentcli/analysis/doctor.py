@@ -45,12 +45,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The command that installs it; None if there is nothing to do."""
 
 
-def _present(name: str, detail: str) -> Finding:
-    return Finding(name=name, present=True, detail=detail)
-
-
-def _lacking(name: str, detail: str, get: str) -> Finding:
-    return Finding(name=name, present=False, detail=detail, get=get)
+def _row(
+    name: str, detail: str, get: str | None = None, *, required: bool = False
+) -> Finding:
+    """What was looked for: it is here unless there is something to get."""
+    present = get is None
+    return Finding(
+        name=name, present=present, required=required, detail=detail, get=get
+    )
 
 
 def examine_here() -> list[Finding]:
@@ -72,10 +74,7 @@ def examine(environ: Mapping[str, str], here: Path) -> list[Finding]:
         _compiler(environ),
         *worlds,
         _presets(),
-        _disk("disk here", here),
-        *_cache_disk(caches),
-        _cores(),
-        _memory(),
+        *_machine(here, caches),
     ]
 
 
@@ -84,21 +83,15 @@ def _packages() -> list[Finding]:
     try:
         wanted = requirements()
     except metadata.PackageNotFoundError:
-        return [
-            Finding(
-                name="packages",
-                present=False,
-                required=True,
-                detail=f"{PACKAGE} is imported from a folder but not installed, so its "
-                "requirements are not known",
-                get=f"pip install {PACKAGE}",
-            )
-        ]
+        detail = (
+            f"{PACKAGE} is imported from a folder but not installed, so its "
+            "requirements are not known"
+        )
+        return [_row("packages", detail, f"pip install {PACKAGE}", required=True)]
     core = wanted.pop(CORE)
-    findings = [
-        _python(metadata.metadata(PACKAGE)["Requires-Python"] or ""),
-        _installed("core", core, f"pip install --upgrade {PACKAGE}", required=True),
-    ]
+    findings = [_python(metadata.metadata(PACKAGE)["Requires-Python"] or "")]
+    get = f"pip install --upgrade {PACKAGE}"
+    findings.append(_installed("core", core, get, required=True))
     for extra, added in wanted.items():
         get = f"pip install '{PACKAGE}[{extra}]'"
         findings.append(_installed(f"extra {extra}", added, get, required=False))
@@ -111,9 +104,7 @@ def _python(wanted: str) -> Finding:
     version = platform.python_version()
     new_enough = SpecifierSet(wanted).contains(version, prereleases=True)
     get = None if new_enough else f"install Python {wanted} and {PACKAGE} in it"
-    return Finding(
-        name="python", present=new_enough, required=True, detail=version, get=get
-    )
+    return _row("python", version, get, required=True)
 
 
 def _installed(
@@ -134,13 +125,8 @@ def _installed(
         else:
             complete = False
             texts.append(f"{one.name} {version} is not {one.specifier}")
-    return Finding(
-        name=name,
-        present=complete,
-        required=required,
-        detail=", ".join(texts),
-        get=None if complete else get,
-    )
+    detail = ", ".join(texts)
+    return _row(name, detail, None if complete else get, required=required)
 
 
 def _torch() -> list[Finding]:
@@ -148,18 +134,10 @@ def _torch() -> list[Finding]:
     try:
         import torch
     except (ImportError, OSError) as error:
-        return [
-            Finding(
-                name="torch",
-                present=False,
-                required=True,
-                detail=_first_line(str(error)),
-                get="pip install torch",
-            )
-        ]
+        detail = _first_line(str(error))
+        return [_row("torch", detail, "pip install torch", required=True)]
     version = str(torch.__version__)
-    installed = Finding(name="torch", present=True, required=True, detail=version)
-    return [installed, _accelerator()]
+    return [_row("torch", version, required=True), _accelerator()]
 
 
 def _accelerator() -> Finding:
@@ -173,12 +151,12 @@ def _accelerator() -> Finding:
         if torch.cuda.is_available():
             indices = range(torch.cuda.device_count())
             names = ", ".join(map(torch.cuda.get_device_name, indices))
-            return _present("accelerator", f"cuda, torch {built}: {names}")
+            return _row("accelerator", f"cuda, torch {built}: {names}")
         if torch.backends.mps.is_available():
-            return _present("accelerator", "mps, Apple's GPU")
+            return _row("accelerator", "mps, Apple's GPU")
     except RuntimeError as error:
         problem = f"broken: {_first_line(str(error))}"
-    return _lacking(
+    return _row(
         "accelerator",
         f"cuda {problem} (torch {built}); models compute on the CPU",
         "to use a GPU: an NVIDIA driver, and a CUDA build of torch "
@@ -187,29 +165,19 @@ def _accelerator() -> Finding:
 
 
 def _compiler(environ: Mapping[str, str]) -> Finding:
+    """The first C++ compiler on PATH, with the first line of its version."""
     get = "apt-get install g++ (only to install extras that compile a part of theirs)"
     names = ["c++", "g++", "clang++"]
     if environ.get("CXX"):
         names = [environ["CXX"]]
-    return _program("compiler", names, "--version", get, environ)
-
-
-def _program(
-    name: str,
-    names: list[str],
-    switch: str,
-    get: str,
-    environ: Mapping[str, str],
-) -> Finding:
-    """The first of the programs on PATH, with the first line of its version."""
     search = environ.get("PATH", os.defpath)
     paths = (shutil.which(one, path=search) for one in names)
     path = next(filter(None, paths), None)
     if path is None:
-        return _lacking(name, f"no {', '.join(names)} on PATH", get)
+        return _row("compiler", f"no {', '.join(names)} on PATH", get)
     try:
         answer = subprocess.run(
-            [path, switch],
+            [path, "--version"],
             capture_output=True,
             text=True,
             errors="replace",
@@ -218,12 +186,13 @@ def _program(
             stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return _lacking(name, f"{path} does not run: {_first_line(str(error))}", get)
+        detail = f"{path} does not run: {_first_line(str(error))}"
+        return _row("compiler", detail, get)
     # Some programs print their version on stderr.
     version = _first_line(answer.stdout.strip() or answer.stderr.strip())
     if answer.returncode:
-        return _lacking(name, f"{path} exits {answer.returncode}: {version}", get)
-    return _present(name, f"{path}: {version}")
+        return _row("compiler", f"{path} exits {answer.returncode}: {version}", get)
+    return _row("compiler", f"{path}: {version}")
 
 
 def _worlds(environ: Mapping[str, str]) -> tuple[list[Finding], list[Path]]:
@@ -236,7 +205,7 @@ def _worlds(environ: Mapping[str, str]) -> tuple[list[Finding], list[Path]]:
         except (ImportError, AttributeError, UsageError) as error:
             detail = f"{REGISTRY.place(name)}: {_first_line(str(error))}"
             get = f"install what the world {name} imports"
-            findings.append(_lacking(f"world {name}", detail, get))
+            findings.append(_row(f"world {name}", detail, get))
             continue
         if isinstance(world, Inspected):
             for requisite in world.requisites(environ):
@@ -250,17 +219,25 @@ def _worlds(environ: Mapping[str, str]) -> tuple[list[Finding], list[Path]]:
 def _presets() -> Finding:
     names = [path.stem for path in list_presets()]
     if names:
-        return _present("presets", ", ".join(names))
+        return _row("presets", ", ".join(names))
     get = f"pip install --force-reinstall {PACKAGE}"
-    return _lacking("presets", f"{presets_folder()}: none", get)
+    return _row("presets", f"{presets_folder()}: none", get)
 
 
-def _cache_disk(folders: list[Path]) -> list[Finding]:
-    """Free space where worlds keep files, in one row for their common folder."""
-    if not folders:
-        return []
-    common = os.path.commonpath(folders)
-    return [_disk("disk cache", Path(common))]
+def _machine(here: Path, caches: list[Path]) -> list[Finding]:
+    """Free space here and where worlds cache files (one row), cores and memory."""
+    rows = [_disk("disk here", here)]
+    if caches:
+        common = os.path.commonpath(caches)
+        rows.append(_disk("disk cache", Path(common)))
+    usable = len(os.sched_getaffinity(0))
+    free = free_memory() / GIB
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
+    return [
+        *rows,
+        _row("cores", f"{usable} usable of {os.cpu_count()}"),
+        _row("memory", f"{total:.1f} GiB, {free:.1f} GiB of it free"),
+    ]
 
 
 def _disk(name: str, folder: Path) -> Finding:
@@ -268,24 +245,11 @@ def _disk(name: str, folder: Path) -> Finding:
     folders = (folder, *folder.absolute().parents)
     existing = next(filter(os.path.isdir, folders))
     usage = shutil.disk_usage(existing)
-    free = usage.free / GIB
-    total = usage.total / GIB
-    detail = f"{folder}: {free:.1f} GiB free of {total:.1f}"
-    if usage.free >= SCARCE:
-        return _present(name, detail)
-    least = f"{SCARCE / GIB:.0f} GiB"
-    return _lacking(name, detail, f"free some space: less than {least} is left")
-
-
-def _cores() -> Finding:
-    usable = len(os.sched_getaffinity(0))
-    return _present("cores", f"{usable} usable of {os.cpu_count()}")
-
-
-def _memory() -> Finding:
-    free = free_memory() / GIB
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
-    return _present("memory", f"{total:.1f} GiB, {free:.1f} GiB of it free")
+    detail = f"{folder}: {usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f}"
+    get = None
+    if usage.free < SCARCE:
+        get = f"free some space: less than {SCARCE / GIB:.0f} GiB is left"
+    return _row(name, detail, get)
 
 
 def _first_line(text: str) -> str:

@@ -6,14 +6,13 @@ settings that differ. Nothing is written.
 """
 
 import sys
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from agentcli.credit.explain import PRECISION, ExplainedStep, Written, explain
-from agentcli.credit.registry import Assign, explainer, make
+from agentcli.credit.registry import explainer, make
 from agentcli.errors import DataError, UsageError
 from agentcli.records.faults import shown
 from agentcli.records.files import read_records
@@ -27,6 +26,10 @@ from agentcli.stages.trees import checked_trees
 
 EXTREMES = ("best", "worst")
 STEP = "best, worst, TASK:STEP or LINE:STEP"
+
+
+CreditOf = Callable[[int, Tree], Credit]
+"""The credit of a tree, which is on this line. Raises DataError with its place."""
 
 
 class Place(NamedTuple):
@@ -50,17 +53,18 @@ def explain_step(settings: Settings, run: Path, wanted: str) -> ExplainedStep:
     directory = RunDirectory(run)
     trees = directory.existing_trees()
     name, assign, switches = make(settings.credit)
+
+    def credit_of(line: int, tree: Tree) -> Credit:
+        try:
+            return assign(tree, switches)
+        except DataError as error:
+            raise DataError(f"{trees}:{line}: {error}") from error
+
     choose = _extreme if wanted in EXTREMES else _named
-    place = choose(trees, assign, switches, wanted)
-    method = explainer(name)
+    place = choose(trees, credit_of, wanted)
+    tree, credit, row = place.tree, place.credit, place.row
     try:
-        explanation = explain(
-            place.tree,
-            place.credit,
-            place.row,
-            switches,
-            method,
-        )
+        explanation = explain(tree, credit, row, switches, explainer(name))
     except DataError as error:
         raise DataError(f"{trees}:{place.line}: {error}") from error
     return ExplainedStep(
@@ -71,32 +75,13 @@ def explain_step(settings: Settings, run: Path, wanted: str) -> ExplainedStep:
     )
 
 
-def _credit(
-    trees: Path,
-    line: int,
-    tree: Tree,
-    assign: Assign,
-    switches: msgspec.Struct,
-) -> Credit:
-    """The credit of a tree. Raises DataError with its place."""
-    try:
-        return assign(tree, switches)
-    except DataError as error:
-        raise DataError(f"{trees}:{line}: {error}") from error
-
-
-def _extreme(
-    trees: Path,
-    assign: Assign,
-    switches: msgspec.Struct,
-    wanted: str,
-) -> Place:
+def _extreme(trees: Path, credit_of: CreditOf, wanted: str) -> Place:
     """The first row with the highest, or lowest, advantage of the file."""
     sign = 1 if wanted == "best" else -1
     extreme: Place | None = None
     height = 0.0
     for number, (line, tree) in enumerate(checked_trees(trees)):
-        credit = _credit(trees, line, tree, assign, switches)
+        credit = credit_of(line, tree)
         for row, entry in enumerate(credit.steps):
             if entry.advantage is None:
                 continue
@@ -111,12 +96,7 @@ def _extreme(
     return extreme
 
 
-def _named(
-    trees: Path,
-    assign: Assign,
-    switches: msgspec.Struct,
-    wanted: str,
-) -> Place:
+def _named(trees: Path, credit_of: CreditOf, wanted: str) -> Place:
     """The first row of the step TASK:STEP or LINE:STEP."""
     task, _, digits = wanted.rpartition(":")
     step = _number(digits)
@@ -126,7 +106,7 @@ def _named(
             "--explain 1:0"
         )
     number, line, tree = _tree_named(trees, task, wanted)
-    credit = _credit(trees, line, tree, assign, switches)
+    credit = credit_of(line, tree)
     for row, entry in enumerate(credit.steps):
         if entry.step == step:
             return Place(number, line, tree, credit, row)
@@ -145,11 +125,7 @@ def _number(digits: str) -> int | None:
     return int(digits) if len(digits) < 10 else sys.maxsize
 
 
-def _tree_named(
-    trees: Path,
-    name: str,
-    wanted: str,
-) -> tuple[int, int, Tree]:
+def _tree_named(trees: Path, name: str, wanted: str) -> tuple[int, int, Tree]:
     """The tree of a task, else that of a line, with its number and line."""
     wanted_line = _number(name)
     of_line = None

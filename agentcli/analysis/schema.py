@@ -15,24 +15,10 @@ from agentcli.errors import UsageError
 from agentcli.evaluation.record import EvaluationSummary, LoopMetrics
 from agentcli.exploration.registry import method_names
 from agentcli.exploration.settings import evaluation_class, rollout_class
+from agentcli.records import types
 from agentcli.records.chats import Preference, PromptCompletion
 from agentcli.records.docs import describe, field_docs
 from agentcli.records.settings import EvaluationSettings, RolloutSettings, Settings
-from agentcli.records.types import (
-    Credit,
-    Episode,
-    GraphSize,
-    Ledger,
-    Manifest,
-    Move,
-    Panel,
-    StageRecord,
-    Step,
-    StepCredit,
-    Task,
-    Tree,
-    TreeSeconds,
-)
 from agentcli.registry import nearest
 from agentcli.training.metrics import SftMetrics
 from agentcli.training.objectives import OBJECTIVES, make_objective, objective_names
@@ -60,33 +46,33 @@ WORD = re.compile("[A-Z][a-z]*")
 def _metrics() -> dict[str, type[Any]]:
     """The types that a line of metrics.jsonl may have: TrainMetrics is train-metrics."""
     installed = [name for name in objective_names() if name not in OBJECTIVES]
-    types: list[type[Any]] = []
+    kinds: list[type[Any]] = []
     for objective in (*OBJECTIVES, *installed):
-        types.append(make_objective(objective).metrics)
-    types += [SftMetrics, LoopMetrics]
-    names = ["-".join(WORD.findall(one.__name__)).lower() for one in types]
-    return dict(zip(names, types, strict=True))
+        kinds.append(make_objective(objective).metrics)
+    kinds += [SftMetrics, LoopMetrics]
+    names = ["-".join(WORD.findall(one.__name__)).lower() for one in kinds]
+    return dict(zip(names, kinds, strict=True))
 
 
 METRICS = _metrics()
 """The types that a line of metrics.jsonl may have. Their fields tell them apart."""
 KINDS = (
-    RecordKind("task", Task),
-    RecordKind("step", Step),
-    RecordKind("move", Move),
-    RecordKind("ledger", Ledger),
-    RecordKind("tree", Tree, "trees.jsonl"),
-    RecordKind("tree-seconds", TreeSeconds, "seconds.jsonl"),
-    RecordKind("step-credit", StepCredit),
-    RecordKind("credit", Credit, "credit/*.jsonl"),
-    RecordKind("graph-size", GraphSize),
-    RecordKind("episode", Episode, "evaluation/*.jsonl"),
+    RecordKind("task", types.Task),
+    RecordKind("step", types.Step),
+    RecordKind("move", types.Move),
+    RecordKind("ledger", types.Ledger),
+    RecordKind("tree", types.Tree, "trees.jsonl"),
+    RecordKind("tree-seconds", types.TreeSeconds, "seconds.jsonl"),
+    RecordKind("step-credit", types.StepCredit),
+    RecordKind("credit", types.Credit, "credit/*.jsonl"),
+    RecordKind("graph-size", types.GraphSize),
+    RecordKind("episode", types.Episode, "evaluation/*.jsonl"),
     RecordKind("evaluation", EvaluationSummary, "evaluation/*.json"),
     RecordKind("prompt-completion", PromptCompletion, "export/messages.jsonl"),
     RecordKind("preference", Preference, "export/preferences.jsonl"),
-    RecordKind("panel", Panel),
-    RecordKind("stage-record", StageRecord),
-    RecordKind("manifest", Manifest, "manifest.json"),
+    RecordKind("panel", types.Panel),
+    RecordKind("stage-record", types.StageRecord),
+    RecordKind("manifest", types.Manifest, "manifest.json"),
     RecordKind("settings", Settings),
     *[RecordKind(name, kind, METRICS_PLACE) for name, kind in METRICS.items()],
 )

@@ -97,15 +97,6 @@ def check(path: Path, kind: str | None = None) -> Iterator[CheckedFile]:
     return map(_checked, [path], [kind_of(path, kind)])
 
 
-def validate(path: Path, kind: str | None = None) -> int:
-    """Reads a whole file, streaming; returns its number of records.
-
-    Raises DataError "file:line: field: what is wrong" for the first fault, and for a
-    file without a record; UsageError as `kind_of` does.
-    """
-    return _count(path, kind_of(path, kind))
-
-
 def _check_run(folder: Path) -> Iterator[CheckedFile]:
     """Everything in a run directory, the iterations of a loop included."""
     empty = True
@@ -224,6 +215,7 @@ def _records(path: Path, kind: str) -> Iterator[tuple[int, Any]]:
     else:
         expected = type_of(kind)
     folder = folder_beside(path)
+    # Steps share pictures: each is read once, however often it is named.
     sound: set[str] = set()
     for line, record in read_numbered(path, expected):
         if isinstance(record, Tree):

@@ -1,27 +1,18 @@
 """The command `agentcli assign-credit`."""
 
-from agentcli.cli import completion
+from agentcli.cli import completion, options
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.completion import fixed
 from agentcli.cli.method_options import credit_options
 from agentcli.cli.option import file_option, method_option
-from agentcli.cli.options import (
-    LAYERS,
-    METHOD,
-    OVERWRITE,
-    REPORTING,
-    RESUME,
-    RUN_ARGUMENT,
-)
 from agentcli.errors import UsageError
 
 GRAPH = file_option(
-    "--graph", None, "Also write the state graphs: GraphML, DOT and JSON.", bool
+    "--graph", "Also write the state graphs: GraphML, DOT and JSON.", bool
 )
 EXPLAIN = method_option(
     "--explain",
-    None,
     "Account for one advantage instead, and write nothing: best, worst, TASK:STEP or "
     "LINE:STEP of the trees file.",
     metavar="STEP",
@@ -46,7 +37,7 @@ def assign_credit(call: Call) -> None:
 
 def _explain(call: Call) -> None:
     """Prints how the advantage of one step was computed."""
-    for option in (GRAPH, RESUME, OVERWRITE):
+    for option in (GRAPH, options.RESUME, options.OVERWRITE):
         if call.values[option.name]:
             raise UsageError(
                 f"{option.shown} has no effect with --explain, which writes nothing; "
@@ -61,10 +52,11 @@ def _explain(call: Call) -> None:
         call.print_plan({"trees": trees}, [], {"trees": count_trees(trees)})
         return
     from agentcli.analysis.explain import explain_step
-    from agentcli.reports.output import print_explanation
+    from agentcli.reports.explanation import explanation
+    from agentcli.reports.output import print_answer
 
-    explanation = explain_step(settings, call.place.run, call.values["explain"])
-    print_explanation(explanation, json=call.values["json"])
+    explained = explain_step(settings, call.place.run, call.values["explain"])
+    print_answer(explained, explanation, json=call.values["json"])
 
 
 COMMAND = Command(
@@ -72,9 +64,9 @@ COMMAND = Command(
     body=assign_credit,
     inherits=True,
     options=(
-        RUN_ARGUMENT,
-        *LAYERS,
-        METHOD.to(
+        options.RUN_ARGUMENT,
+        *options.LAYERS,
+        options.METHOD.to(
             "credit.method",
             "How steps are credited, however their trees grew: grpo, grpo-prm, rloo, "
             "gigpo, rewardflow, spark, carl, treerl, treerpo, arpo, rlvmr, dpepo, ppo, "
@@ -83,9 +75,9 @@ COMMAND = Command(
         ),
         EXPLAIN,
         GRAPH,
-        RESUME,
-        OVERWRITE,
-        *REPORTING,
+        options.RESUME,
+        options.OVERWRITE,
+        *options.REPORTING,
     ),
     of_methods=credit_options,
     example="agentcli assign-credit runs/x --method rewardflow",

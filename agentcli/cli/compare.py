@@ -10,14 +10,12 @@ from agentcli.cli.options import JSON, QUIET
 
 RUNS_ARGUMENT = Option(
     "runs",
-    None,
     "Run directories, or evaluation files; the first is the reference.",
     list[Path],
     "RUN...",
 )
 LABEL = file_option(
     "--label",
-    None,
     "Compare these evaluations; repeatable. All that the runs share without it, and "
     "what trees and loops cost.",
     list[str],
@@ -34,12 +32,13 @@ def compare(call: Call) -> None:
     """
     from agentcli.analysis import compare as analysis
     from agentcli.records.faults import printable
-    from agentcli.reports.output import print_comparison
+    from agentcli.reports.comparison import comparison_tables
+    from agentcli.reports.output import print_answer
 
     places = call.values["runs"] or []
     labels = call.values["label"] or []
     comparison = analysis.compare(places, labels, call.progress)
-    print_comparison(comparison, json=call.values["json"])
+    print_answer(comparison, comparison_tables, json=call.values["json"])
     if all(place.is_dir() for place in places) and not call.values["json"]:
         words = ["agentcli", "view", *map(str, places)]
         print(f"\ntask by task, as a page: {printable(join(words))}")

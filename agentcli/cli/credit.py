@@ -9,14 +9,11 @@ from agentcli.errors import UsageError
 
 METHODS_ARGUMENT = Option(
     "methods",
-    None,
     "Credit methods, two or more; without any those whose credit RUN holds.",
     list[str],
     values=completion.credit_methods,
 )
-TOP = method_option(
-    "--top", None, "Steps to list where the methods differ most (10).", int
-)
+TOP = method_option("--top", "Steps to list where the methods differ most (10).", int)
 
 
 def compare(call: Call) -> None:
@@ -37,11 +34,12 @@ def compare(call: Call) -> None:
     if top is not None and top < 0:
         raise UsageError(f"--top {top}: a number of steps is at least 0")
     from agentcli.analysis.compare_credit import MOST, compare_credit
-    from agentcli.reports.output import print_agreement
+    from agentcli.reports.comparison import agreement_tables
+    from agentcli.reports.output import print_answer
 
     most = MOST if top is None else top
     agreement = compare_credit(call.place.run, methods, call.progress, most)
-    print_agreement(agreement, json=call.values["json"])
+    print_answer(agreement, agreement_tables, json=call.values["json"])
 
 
 COMMANDS = (

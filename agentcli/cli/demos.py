@@ -3,35 +3,25 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentcli.cli import options
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.option import method_option
-from agentcli.cli.options import (
-    ENV,
-    LAYERS,
-    OUTPUT,
-    PACE,
-    POLICY,
-    REPORTING,
-    SAMPLING,
-    WORLD,
-)
 from agentcli.errors import UsageError
 
 if TYPE_CHECKING:
     from agentcli.records.settings import Settings
 
-COUNT = method_option("--count", "demos.count", "Demonstrations to write.", int)
+COUNT = method_option("--count", "Demonstrations to write.", int, path="demos.count")
 ANNOTATE = method_option(
     "--annotate",
-    None,
     "Play nothing: let --policy add reasoning to the trajectories of RUN.",
     Path,
     "RUN",
 )
 HABITS = ("forget", "overlook")
 """Settings of `demos` that only the searching expert follows."""
-PLAYS = (*(option for option in WORLD if option is not ENV), COUNT)
+PLAYS = (*(option for option in options.WORLD if option is not options.ENV), COUNT)
 """Options that have no effect if nothing is played."""
 
 
@@ -92,19 +82,19 @@ COMMAND = Command(
     name="demos",
     body=demos,
     options=(
-        *LAYERS,
-        *WORLD,
-        POLICY.to(
+        *options.LAYERS,
+        *options.WORLD,
+        options.POLICY.to(
             "demos.policy",
             "Who demonstrates, or with --annotate teaches: search, expert, "
             "transformers, openai or random.",
         ),
-        *(option for option in SAMPLING if option is not POLICY),
+        *(option for option in options.SAMPLING if option is not options.POLICY),
         COUNT,
         ANNOTATE,
-        *PACE,
-        *OUTPUT,
-        *REPORTING,
+        *options.PACE,
+        *options.OUTPUT,
+        *options.REPORTING,
     ),
     example="agentcli demos --preset quickstart -o runs/demos",
 )

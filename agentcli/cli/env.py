@@ -5,53 +5,38 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from agentcli.cli import completion
+from agentcli.cli import completion, options
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.option import Option, world_option
-from agentcli.cli.options import (
-    DATA,
-    DRY_RUN,
-    JSON,
-    LAYERS,
-    MAX_STEPS,
-    OUT,
-    OVERWRITE,
-    PANEL,
-    QUIET,
-    SEED,
-    SPLIT,
-    TASKS,
-    WHERE,
-)
 from agentcli.cli.serve import server_option
 from agentcli.errors import AgentCliError, UsageError
 
 WORLD_ARGUMENT = Option(
-    "world", "environment.name", "World to look at.", values=completion.worlds
+    "world", "World to look at.", values=completion.worlds, path="environment.name"
 )
-NEW_NAME = Option("name", None, "What the world is called, as a Python module is.")
-LISTED_WORLD = Option("world", None, "Only this world.", values=completion.worlds)
-PLAYED = world_option("--tasks", None, "Tasks to play, spread over the panel (6).", int)
+NEW_NAME = Option("name", "What the world is called, as a Python module is.")
+LISTED_WORLD = Option("world", "Only this world.", values=completion.worlds)
+PLAYED = world_option("--tasks", "Tasks to play, spread over the panel (6).", int)
 OUT_FILE = dataclasses.replace(
-    OUT, help="Where to write it; to stdout without it.", metavar="FILE"
+    options.OUT, help="Where to write it; to stdout without it.", metavar="FILE"
 )
 PORTS = range(2**16)
 SESSIONS = 256
 
 SERVED_WORLD = Option(
-    "world", "environment.name", "World to serve.", values=completion.worlds
+    "world", "World to serve.", values=completion.worlds, path="environment.name"
 )
 PORT = server_option(
-    "--port", None, "Port to listen on; 0: any free one. Default: 8100.", int, "N"
+    "--port", "Port to listen on; 0: any free one. Default: 8100.", int, "N"
 )
 MOST_SESSIONS = server_option(
-    "--sessions", None, f"Most sessions at once. Default: {SESSIONS}.", int, "N"
+    "--sessions", f"Most sessions at once. Default: {SESSIONS}.", int, "N"
 )
 PROCESSES = server_option(
-    "--processes", "environment.processes", "Engine processes.", int, "N"
+    "--processes", "Engine processes.", int, "N", path="environment.processes"
 )
-WORLD_HERE = (DATA, SPLIT, PANEL, WHERE)
+WORLD_HERE = (options.DATA, options.SPLIT, options.PANEL, options.WHERE)
 
 
 def list_worlds(call: Call) -> None:
@@ -189,7 +174,7 @@ COMMANDS = (
     Command(
         name="list",
         body=list_worlds,
-        options=(LISTED_WORLD, JSON),
+        options=(LISTED_WORLD, options.JSON),
         example="agentcli env list",
     ),
     Command(
@@ -197,13 +182,13 @@ COMMANDS = (
         body=check,
         options=(
             WORLD_ARGUMENT,
-            *LAYERS,
+            *options.LAYERS,
             *WORLD_HERE,
             PLAYED,
-            MAX_STEPS,
-            SEED,
-            JSON,
-            QUIET,
+            options.MAX_STEPS,
+            options.SEED,
+            options.JSON,
+            options.QUIET,
         ),
         example="agentcli env check --preset quickstart --tasks 12",
     ),
@@ -212,13 +197,13 @@ COMMANDS = (
         body=panel,
         options=(
             WORLD_ARGUMENT,
-            *LAYERS,
+            *options.LAYERS,
             *WORLD_HERE,
-            TASKS,
+            options.TASKS,
             OUT_FILE,
-            OVERWRITE,
-            DRY_RUN,
-            JSON,
+            options.OVERWRITE,
+            options.DRY_RUN,
+            options.JSON,
         ),
         example="agentcli env panel --preset quickstart --split L2 -o l2.json",
     ),
@@ -227,23 +212,20 @@ COMMANDS = (
         body=serve,
         options=(
             SERVED_WORLD,
-            *LAYERS,
-            DATA,
-            SPLIT,
-            MAX_STEPS,
+            *options.LAYERS,
+            options.DATA,
+            options.SPLIT,
+            options.MAX_STEPS,
             PORT,
             MOST_SESSIONS,
             PROCESSES,
-            DRY_RUN,
-            JSON,
-            QUIET,
+            options.DRY_RUN,
+            options.JSON,
+            options.QUIET,
         ),
         example="agentcli env serve sokoban --port 8100",
     ),
     Command(
-        name="new",
-        body=new,
-        options=(NEW_NAME,),
-        example="agentcli env new my_world",
+        name="new", body=new, options=(NEW_NAME,), example="agentcli env new my_world"
     ),
 )

@@ -2,68 +2,54 @@
 
 from pathlib import Path
 
+from agentcli.cli import options
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.method_options import voting_options
 from agentcli.cli.option import file_option, method_option
-from agentcli.cli.options import (
-    BUDGET,
-    DATA,
-    ENV,
-    LAYERS,
-    MACHINES,
-    MAX_STEPS,
-    OUTPUT,
-    PACE,
-    PANEL,
-    REPORTING,
-    RUN_ARGUMENT,
-    SAMPLING,
-    SHARD,
-    SPLIT,
-    TASKS,
-    TEMPERATURE,
-    WHERE,
-)
 
-SAMPLES = method_option("--samples", "evaluation.samples", "Episodes per task.", int)
-SAMPLED = method_option("--n -n", "evaluation.n", "Samples per task.", int)
+SAMPLES = method_option(
+    "--samples", "Episodes per task.", int, path="evaluation.samples"
+)
+SAMPLED = method_option("--n -n", "Samples per task.", int, path="evaluation.n")
 ATTEMPTS = method_option(
-    "--k -k", "evaluation.k", "Attempts allowed; at most n.", int, "K"
+    "--k -k", "Attempts allowed; at most n.", int, "K", path="evaluation.k"
 )
 LABEL = file_option(
-    "--label", "evaluation.label", "Name of the files in evaluation/.", str, "NAME"
+    "--label", "Name of the files in evaluation/.", str, "NAME", path="evaluation.label"
 )
 COMMON = (
-    RUN_ARGUMENT,
-    *LAYERS,
-    ENV,
-    DATA,
-    SPLIT.to(
+    options.RUN_ARGUMENT,
+    *options.LAYERS,
+    options.ENV,
+    options.DATA,
+    options.SPLIT.to(
         "evaluation.split",
         "Split (`agentcli env list` explains them); without it the one that the world "
         "is evaluated on.",
     ),
-    TASKS.to("evaluation.tasks", "Only the first N tasks of what is evaluated."),
-    PANEL,
-    WHERE,
-    SHARD,
-    MAX_STEPS,
-    *(option for option in SAMPLING if option is not TEMPERATURE),
-    TEMPERATURE.to(
+    options.TASKS.to(
+        "evaluation.tasks", "Only the first N tasks of what is evaluated."
+    ),
+    options.PANEL,
+    options.WHERE,
+    options.SHARD,
+    options.MAX_STEPS,
+    *(option for option in options.SAMPLING if option is not options.TEMPERATURE),
+    options.TEMPERATURE.to(
         "evaluation.temperature",
         "Temperature of the evaluation alone; 0 is greedy. Without it, the policy's.",
     ),
-    BUDGET.to(
+    options.BUDGET.to(
         "evaluation.budget",
         "End the evaluation when this is spent: tokens=N (generated), steps=N, "
         "leaves=N or groups=N.",
     ),
-    *PACE,
-    *MACHINES,
+    *options.PACE,
+    *options.MACHINES,
     LABEL,
-    *OUTPUT,
-    *REPORTING,
+    *options.OUTPUT,
+    *options.REPORTING,
 )
 
 

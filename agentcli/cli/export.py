@@ -14,7 +14,6 @@ form_option = partial(Option, panel="Form")
 
 TO = form_option(
     "--to",
-    None,
     "parquet: a row a step. messages, preferences: chats for TRL's SFT and DPO. model: "
     "the checkpoint, an adapter merged into its base. card: the model card.",
     str,
@@ -23,33 +22,27 @@ TO = form_option(
 )
 CREDIT = form_option(
     "--credit",
-    None,
     "parquet: advantages of this method. Without it, of the only credit in RUN.",
     metavar="NAME",
     values=completion.credit_files,
 )
 EVALUATION = form_option(
     "--evaluation",
-    None,
     "The trees that an evaluation kept, by its label, in the place of RUN's own.",
     metavar="LABEL",
 )
-ALL = form_option("--all", None, "messages: failed trajectories too.", bool)
+ALL = form_option("--all", "messages: failed trajectories too.", bool)
 PAIRS = form_option(
-    "--pairs",
-    None,
-    "preferences: at most N pairs of trajectories a tree; 8 without it.",
-    int,
+    "--pairs", "preferences: at most N pairs of trajectories a tree; 8 without it.", int
 )
 DTYPE = form_option(
     "--dtype",
-    None,
     "model: type of the weights; float32 without it, as they were trained.",
     metavar="NAME",
     values=completion.dtypes,
 )
 FILE = file_option(
-    "--out -o", None, "Where to write; without it a file in RUN/export.", Path, "FILE"
+    "--out -o", "Where to write; without it a file in RUN/export.", Path, "FILE"
 )
 
 

@@ -90,6 +90,7 @@ def _of_methods(
             pass
     for name in names:
         for option in options_of(name):
+            # Methods share names: the first one's help stands unless one is named.
             options.setdefault(option.name, dataclasses.replace(option, hidden=True))
     return tuple(options.values())
 
@@ -109,12 +110,12 @@ def _setting_options(
         flag = field.name.replace("_", "-")
         yield method_option(
             f"--{flag}/--no-{flag}" if value is bool else f"--{flag}",
-            f"{section}.{field.name}",
             docs.get(field.name, ""),
             value,
             "|".join(choices) or None,
             fixed(*choices) if choices else None,
             default=in_words(field.default),
+            path=f"{section}.{field.name}",
         )
 
 

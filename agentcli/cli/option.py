@@ -24,11 +24,11 @@ class Option:
     """
 
     flags: str
-    path: str | None
     help: str
     kind: Any = str
     metavar: str | None = None
     values: Values | None = None
+    path: str | None = None
     panel: str = "Options"
     default: str | None = None
     """The setting's default in words, if not all methods have the setting."""

@@ -21,14 +21,12 @@ USUAL_WINDOW = 5
 
 RUNS_ARGUMENT = Option(
     "runs",
-    None,
     "Run directories. Loops that differ in their seed become one line with a band.",
     list[Path],
     "RUN...",
 )
 SUBJECT = picture_option(
     "--of",
-    None,
     "What is drawn; kinds: training by kind of task. Without it: training for loops, "
     "evaluations for other runs.",
     Subject,
@@ -36,24 +34,18 @@ SUBJECT = picture_option(
 )
 LABEL = picture_option(
     "--label",
-    None,
     "Draw these evaluations; repeatable. All of them without it.",
     list[str],
     "NAME",
 )
 WINDOW = picture_option(
     "--window",
-    None,
     f"Iterations of the trailing mean of a loop's success; {USUAL_WINDOW} without it.",
     int,
     "N",
 )
 PICTURE = file_option(
-    "--out -o",
-    None,
-    "The picture: .svg, .png or .pdf. Without it, plot.svg.",
-    Path,
-    "FILE",
+    "--out -o", "The picture: .svg, .png or .pdf. Without it, plot.svg.", Path, "FILE"
 )
 
 

@@ -10,9 +10,7 @@ from agentcli.cli.option import Option
 from agentcli.cli.options import DRY_RUN, JSON, OVERWRITE, PRESET_ARGUMENT, QUIET
 from agentcli.errors import UsageError, WriteError
 
-FILE_ARGUMENT = Option(
-    "file", None, "Where to write it; ./PRESET.yaml without it.", Path
-)
+FILE_ARGUMENT = Option("file", "Where to write it; ./PRESET.yaml without it.", Path)
 
 
 def list_presets(call: Call) -> None:

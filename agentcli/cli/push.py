@@ -16,19 +16,17 @@ if TYPE_CHECKING:
 
 hub_option = partial(Option, panel="Hub")
 
-RUN_ARGUMENT = Option("run", None, "Run directory whose model is uploaded.", Path)
-REPO_ARGUMENT = Option("repo", None, "Its name on the hub: USER/NAME.")
-PRIVATE = hub_option("--private", None, "Make a new repository private.", bool)
+RUN_ARGUMENT = Option("run", "Run directory whose model is uploaded.", Path)
+REPO_ARGUMENT = Option("repo", "Its name on the hub: USER/NAME.")
+PRIVATE = hub_option("--private", "Make a new repository private.", bool)
 FOLDER = hub_option(
     "--folder",
-    None,
     "Upload this model in the place of RUN/checkpoint, for instance RUN/export/model.",
     Path,
     "DIR",
 )
 CARD = hub_option(
     "--card",
-    None,
     "Upload this card in the place of the one that is made from the manifests.",
     Path,
     "FILE",

@@ -1,31 +1,21 @@
-"""The command `agentcli rollout`."""
+"""The commands `agentcli rollout`, and `merge` for rollouts in shards."""
 
+from pathlib import Path
+
+from agentcli.cli import options
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.method_options import growth_options
-from agentcli.cli.option import method_option
-from agentcli.cli.options import (
-    GROWTH,
-    ITERATION,
-    LAYERS,
-    MACHINES,
-    METHOD,
-    OUTPUT,
-    PACE,
-    PRM,
-    REPORTING,
-    SAMPLING,
-    SHARD,
-    WORLD,
-)
+from agentcli.cli.option import Option, method_option
+from agentcli.errors import UsageError
 
 CRITIC = method_option(
     "--critic",
-    "rollout.critic",
     "Critic whose value of every step is recorded; credit ppo reads it.",
     str,
     "DIR",
     hidden=True,
+    path="rollout.critic",
 )
 
 
@@ -49,23 +39,51 @@ COMMAND = Command(
     inherits=True,
     fresh=True,
     options=(
-        *LAYERS,
-        *WORLD,
-        SHARD,
-        *SAMPLING,
-        METHOD,
-        *GROWTH,
+        *options.LAYERS,
+        *options.WORLD,
+        options.SHARD,
+        *options.SAMPLING,
+        options.METHOD,
+        *options.GROWTH,
         CRITIC,
-        PRM,
-        ITERATION,
-        *PACE,
-        *MACHINES,
-        *OUTPUT,
-        *REPORTING,
+        options.PRM,
+        options.ITERATION,
+        *options.PACE,
+        *options.MACHINES,
+        *options.OUTPUT,
+        *options.REPORTING,
     ),
     of_methods=growth_options,
     example=(
         "agentcli rollout --preset quickstart --model runs/sft/checkpoint --method "
         "spark --tasks 16 -o runs/x"
     ),
+)
+
+SHARDS_ARGUMENT = Option(
+    "shards", "The run directories of all shards.", list[Path], "SHARD"
+)
+
+
+def merge(call: Call) -> None:
+    """Join the runs of all shards (--shard I/N).
+
+    The result is the run that the unsharded command would have written.
+    """
+    from agentcli.stages.merge import perform, plan
+
+    if not call.values["shards"]:
+        raise UsageError(
+            "name the run directories of all shards: agentcli merge SHARD... -o DIR"
+        )
+    # A shard may contain a rollout and evaluations: each stage is merged separately.
+    for stage in plan(call.values["shards"], call.place.new_run()):
+        call.carry_out(stage, perform, stage.settings)
+
+
+MERGE = Command(
+    name="merge",
+    body=merge,
+    options=(SHARDS_ARGUMENT, options.OUT, options.OVERWRITE, *options.REPORTING),
+    example="agentcli merge runs/part-1 runs/part-2 -o runs/whole",
 )

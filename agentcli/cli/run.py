@@ -1,44 +1,30 @@
 """The command `agentcli run`."""
 
+from agentcli.cli import options
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.method_options import growth_options
 from agentcli.cli.option import method_option, running_option
-from agentcli.cli.options import (
-    CONFIG,
-    CREDIT_METHOD,
-    GROWTH,
-    LEARNING_RATE,
-    LORA,
-    MACHINES,
-    METHOD,
-    OUTPUT,
-    PACE,
-    PRESET_ARGUMENT,
-    PRM,
-    REPORTING,
-    SAMPLING,
-    SET,
-    TRACKER,
-    WORLD,
-)
 from agentcli.errors import UsageError
 
 ITERATIONS = method_option(
-    "--iterations", "run.iterations", "Times round the loop.", int, "K"
+    "--iterations", "Times round the loop.", int, "K", path="run.iterations"
 )
 
 TASKS_PER_ITERATION = method_option(
-    "--tasks-per-iteration", "rollout.tasks_per_step", "Tasks of one iteration.", int
+    "--tasks-per-iteration",
+    "Tasks of one iteration.",
+    int,
+    path="rollout.tasks_per_step",
 )
 EVALUATE_EVERY = running_option(
     "--evaluate-every",
-    "run.evaluate_every",
     "Evaluate the policy after every N-th iteration and the last, and keep the best.",
     int,
+    path="run.evaluate_every",
 )
 KEEP = running_option(
-    "--keep", "run.keep", "Keep the weights of the newest N iterations.", int
+    "--keep", "Keep the weights of the newest N iterations.", int, path="run.keep"
 )
 
 
@@ -69,26 +55,26 @@ COMMAND = Command(
     inherits=True,
     fresh=True,
     options=(
-        PRESET_ARGUMENT,
-        METHOD,
-        CREDIT_METHOD,
+        options.PRESET_ARGUMENT,
+        options.METHOD,
+        options.CREDIT_METHOD,
         ITERATIONS,
         TASKS_PER_ITERATION,
-        LEARNING_RATE,
-        LORA,
-        *WORLD,
-        *SAMPLING,
-        *GROWTH,
-        PRM,
-        CONFIG,
-        SET,
-        *PACE,
-        *MACHINES,
+        options.LEARNING_RATE,
+        options.LORA,
+        *options.WORLD,
+        *options.SAMPLING,
+        *options.GROWTH,
+        options.PRM,
+        options.CONFIG,
+        options.SET,
+        *options.PACE,
+        *options.MACHINES,
         EVALUATE_EVERY,
         KEEP,
-        TRACKER,
-        *OUTPUT,
-        *REPORTING,
+        options.TRACKER,
+        *options.OUTPUT,
+        *options.REPORTING,
     ),
     of_methods=growth_options,
     example="agentcli run quickstart --model runs/sft/checkpoint -o runs/rl",

@@ -2,27 +2,18 @@
 
 from functools import partial
 
+from agentcli.cli import options
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.option import Option
-from agentcli.cli.options import (
-    ADAPTER,
-    CONFIG,
-    DTYPE,
-    MODEL,
-    PRESET,
-    REPORTING,
-    RUN_ARGUMENT,
-    SET,
-)
 from agentcli.errors import UsageError
 
 PORTS = range(1, 2**16)
 
 server_option = partial(Option, panel="Server")
 
-HOST = server_option("--host", None, "Address to listen on. Default: 127.0.0.1.")
-PORT = server_option("--port", None, "Port to listen on. Default: 8000.", int, "N")
+HOST = server_option("--host", "Address to listen on. Default: 127.0.0.1.")
+PORT = server_option("--port", "Port to listen on. Default: 8000.", int, "N")
 
 
 def serve(call: Call) -> None:
@@ -65,16 +56,16 @@ COMMAND = Command(
     name="serve",
     body=serve,
     options=(
-        RUN_ARGUMENT,
-        PRESET,
-        CONFIG,
-        SET,
-        MODEL,
-        ADAPTER,
-        DTYPE,
+        options.RUN_ARGUMENT,
+        options.PRESET,
+        options.CONFIG,
+        options.SET,
+        options.MODEL,
+        options.ADAPTER,
+        options.DTYPE,
         HOST,
         PORT,
-        *REPORTING,
+        *options.REPORTING,
     ),
     inherits=True,
     example="agentcli serve runs/rl --port 8001",

@@ -2,31 +2,23 @@
 
 from pathlib import Path
 
+from agentcli.cli import options
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.option import Option, method_option
-from agentcli.cli.options import (
-    LAYERS,
-    LEARNING_RATE,
-    LORA,
-    MODEL,
-    OUTPUT,
-    REPORTING,
-    RUN_ARGUMENT,
-    SEED,
-    TRACKER,
-)
 
 MORE_ARGUMENT = Option(
     "more",
-    None,
     "Further runs, learned together with RUN; the settings are RUN's.",
     list[Path],
     "RUN...",
 )
 
 UPDATES = method_option(
-    "--updates", "sft.updates", "Updates of the optimiser; else sft.epochs passes.", int
+    "--updates",
+    "Updates of the optimiser; else sft.epochs passes.",
+    int,
+    path="sft.updates",
 )
 
 
@@ -47,19 +39,19 @@ COMMAND = Command(
     inherits=True,
     maker="demos",
     options=(
-        RUN_ARGUMENT,
+        options.RUN_ARGUMENT,
         MORE_ARGUMENT,
-        *LAYERS,
-        MODEL.to(
+        *options.LAYERS,
+        options.MODEL.to(
             "sft.model", "Model directory, hub id, or `tiny` to make one from scratch."
         ),
         UPDATES,
-        LEARNING_RATE.to("sft.learning_rate"),
-        LORA.to("sft.lora.rank"),
-        SEED,
-        TRACKER,
-        *OUTPUT,
-        *REPORTING,
+        options.LEARNING_RATE.to("sft.learning_rate"),
+        options.LORA.to("sft.lora.rank"),
+        options.SEED,
+        options.TRACKER,
+        *options.OUTPUT,
+        *options.REPORTING,
     ),
     example="agentcli sft runs/demos --model tiny -o runs/sft",
 )

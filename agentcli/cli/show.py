@@ -1,5 +1,6 @@
 """The command `agentcli show`."""
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,64 +12,54 @@ from agentcli.cli.options import JSON
 from agentcli.errors import UsageError
 
 if TYPE_CHECKING:
+    from agentcli.reports.show.runs import RunHoldings
     from agentcli.reports.show.trees import ShownTree
 
 view_option = partial(Option, panel="What is shown")
 
-RUN_ARGUMENT = Option(
-    "run", None, "Run directory; without it, the runs below runs/.", Path
-)
+RUN_ARGUMENT = Option("run", "Run directory; without it, the runs below runs/.", Path)
 TREE_ARGUMENT = Option(
     "tree",
-    None,
     "One tree: its line in trees.jsonl, its task id, or a part of that.",
     metavar="TREE",
 )
 TRAJECTORY = view_option(
     "--trajectory",
-    None,
     "One trajectory of the tree as a chat; they are numbered from 1.",
     int,
 )
 STEP = view_option(
     "--step",
-    None,
     "Everything about one step: the tree's line and the step's number, or the number "
     "alone beside TREE.",
     metavar="[LINE:]STEP",
 )
 CREDIT = view_option(
     "--credit",
-    None,
     "Advantages of this method. Without it: of the only credit that RUN holds.",
     metavar="NAME",
 )
 EVALUATION = view_option(
     "--evaluation",
-    None,
     "The trees that an evaluation kept, by its label, in the place of RUN's own.",
     metavar="LABEL",
 )
 BESIDE = view_option(
-    "--beside",
-    None,
-    "Show the tree of the same task in another run beside it.",
-    Path,
-    "RUN",
+    "--beside", "Show the tree of the same task in another run beside it.", Path, "RUN"
 )
 FAILED = view_option(
-    "--failed", None, "List only trees with a trajectory that did not succeed.", bool
+    "--failed", "List only trees with a trajectory that did not succeed.", bool
 )
-KIND = view_option(
-    "--kind", None, "List only trees of this kind of task.", metavar="NAME"
-)
-ALL = view_option("--all", None, "Leave nothing out.", bool)
+KIND = view_option("--kind", "List only trees of this kind of task.", metavar="NAME")
+ALL = view_option("--all", "Leave nothing out.", bool)
 CALLS = view_option(
     "--calls",
-    None,
     "How often each tool is called at each step; with TREE its calls one by one.",
     bool,
 )
+
+Shown = tuple[Sequence[Any], Callable[[], Iterable[Any]]]
+"""The lines of --json, and a function that gives what is printed without it."""
 
 VIEWS = {
     "all runs": (),
@@ -99,7 +90,16 @@ def show(call: Call) -> None:
     typed = {name for name, value in call.values.items() if _is_typed(value)}
     view = _view(typed)
     _refuse_without_effect(typed, view)
-    SHOWS[view](call)
+    lines, parts = SHOWS[view](call)
+    from agentcli.reports.output import console, print_json
+
+    if call.values["json"]:
+        for line in lines:
+            print_json(line)
+        return
+    out = console()
+    for part in parts():
+        out.print(part)
 
 
 def _view(typed: set[str]) -> str:
@@ -132,10 +132,9 @@ def _is_typed(value: Any) -> bool:
     return value is not None and value is not False
 
 
-def _show_runs(call: Call) -> None:
+def _show_runs(call: Call) -> Shown:
     from datetime import UTC, datetime
 
-    from agentcli.reports.output import console, print_json
     from agentcli.reports.show.run_tables import runs_table
     from agentcli.reports.show.runs import runs_below
     from agentcli.stages.resolve import RUNS
@@ -145,19 +144,11 @@ def _show_runs(call: Call) -> None:
         raise UsageError(
             "no runs here; make one with: agentcli demos --preset quickstart"
         )
-    if call.values["json"]:
-        for run in runs:
-            print_json(run)
-        return
-    console().print(runs_table(str(RUNS), runs, datetime.now(UTC)))
+    return runs, lambda: [runs_table(str(RUNS), runs, datetime.now(UTC))]
 
 
-def _show_run(call: Call) -> None:
-    from datetime import UTC, datetime
-
+def _show_run(call: Call) -> Shown:
     from agentcli.records.siblings import shares_by_depth
-    from agentcli.reports.output import console, print_json
-    from agentcli.reports.show.run_tables import run_view
     from agentcli.reports.show.runs import holdings
     from agentcli.reports.show.trees import tree_overviews, trees_file
     from agentcli.stages.trees import note_lost_trees
@@ -178,30 +169,36 @@ def _show_run(call: Call) -> None:
         held.forks_by_depth = shares_by_depth(depths)
         if file.parent == run and not (failed or kind):
             note_lost_trees(file, len(held.trees), call.progress)
-    if call.values["json"]:
-        print_json(held)
-        return
-    out = console()
+    return [held], partial(_run_parts, call, held)
+
+
+def _run_parts(call: Call, held: "RunHoldings") -> Iterator[Any]:
+    """What a run holds, and then a note on what to type next."""
+    from datetime import UTC, datetime
+
+    from agentcli.reports.show.run_tables import run_view
+
     parts = list(run_view(held, datetime.now(UTC), whole=call.values["all"]))
-    for part in parts:
-        out.print(part)
+    yield from parts
     if not parts:
-        call.progress.note(f"{run}: nothing of what was asked for")
+        call.progress.note(f"{call.place.run}: nothing of what was asked for")
     elif call.values["failed"] and held.trees:
-        call.progress.note(_beside_line(call, file, held.trees[0].line))
+        call.progress.note(_beside_line(call, held.trees[0].line))
 
 
-def _beside_line(call: Call, trees: Path, line: int) -> str:
+def _beside_line(call: Call, line: int) -> str:
     """The command that shows a failed task as another run played it."""
     from shlex import join
 
     from agentcli.reports.show.runs import counterpart
+    from agentcli.reports.show.trees import trees_file
 
     run = call.place.run
+    evaluation = call.values["evaluation"]
     words = ["show", str(run), str(line)]
-    if call.values["evaluation"]:
-        words += ["--evaluation", call.values["evaluation"]]
-    other = counterpart(run, trees) or "RUN"
+    if evaluation:
+        words += ["--evaluation", evaluation]
+    other = counterpart(run, trees_file(run, evaluation)) or "RUN"
     words += ["--beside", str(other)]
     return f"one of them, before and after: agentcli {join(words)}"
 
@@ -217,54 +214,39 @@ def _find(call: Call, run: Path, tree: str) -> "ShownTree":
     return shown
 
 
-def _show_calls(call: Call) -> None:
+def _show_calls(call: Call) -> Shown:
     from agentcli.evaluation.calls import call_shares
     from agentcli.records.files import read_records
     from agentcli.records.types import Tree
-    from agentcli.reports.output import console, print_json
     from agentcli.reports.show.run_tables import shares_table, steps_table
     from agentcli.reports.show.trees import trees_file
 
     if call.values["tree"] is not None:
         shown = _find(call, call.place.run, call.values["tree"])
-        if call.values["json"]:
-            for step in shown.tree.steps:
-                print_json({"action": step.action, "notes": step.notes})
-            return
-        console().print(steps_table(shown))
-        return
+        steps = shown.tree.steps
+        rows = [{"action": step.action, "notes": step.notes} for step in steps]
+        return rows, lambda: [steps_table(shown)]
     file = trees_file(call.place.run, call.values["evaluation"])
     shares = call_shares(read_records(file, Tree))
-    if call.values["json"]:
-        for one in shares:
-            print_json(one)
-        return
-    console().print(shares_table(str(file), shares))
+    return shares, lambda: [shares_table(str(file), shares)]
 
 
-def _show_tree(call: Call) -> None:
-    from agentcli.reports.output import console, print_json
+def _show_tree(call: Call) -> Shown:
     from agentcli.reports.show.drawing import side_by_side, tree_drawing
     from agentcli.stages.resolve import find_run
 
     shown = _find(call, call.place.run, call.values["tree"])
     if call.values["trajectory"] is not None:
-        _show_trajectory(call, shown)
-        return
-    if call.values["json"]:
-        print_json(shown)
-        return
+        return _show_trajectory(call, shown)
     whole = call.values["all"]
     if call.values["beside"] is None:
-        console().print(tree_drawing(shown, whole=whole))
-        return
+        return [shown], lambda: [tree_drawing(shown, whole=whole)]
     other = _find(call, find_run(call.values["beside"]), shown.tree.task.id)
-    console().print(side_by_side(shown, other, whole=whole))
+    return [], lambda: [side_by_side(shown, other, whole=whole)]
 
 
-def _show_trajectory(call: Call, shown: "ShownTree") -> None:
+def _show_trajectory(call: Call, shown: "ShownTree") -> Shown:
     from agentcli.records.trees import leaves, path
-    from agentcli.reports.output import console, print_json
     from agentcli.reports.show.chat import chat
 
     number = call.values["trajectory"]
@@ -275,18 +257,11 @@ def _show_trajectory(call: Call, shown: "ShownTree") -> None:
             f"to {len(ends)}"
         )
     steps = path(shown.tree, ends[number - 1])
-    if call.values["json"]:
-        for step in steps:
-            print_json(step)
-        return
-    out = console()
-    for part in chat(shown, steps, number):
-        out.print(part)
+    return steps, partial(chat, shown, steps, number)
 
 
-def _show_step(call: Call) -> None:
+def _show_step(call: Call) -> Shown:
     from agentcli.records.trees import step_range
-    from agentcli.reports.output import console, print_json
     from agentcli.reports.show.chat import step_details
 
     wanted = call.values["step"]
@@ -306,12 +281,8 @@ def _show_step(call: Call) -> None:
             f"--step {wanted}: {shown.file}:{shown.line} has {step_range(shown.tree)}"
         )
     step = shown.tree.steps[number]
-    if call.values["json"]:
-        print_json({"step": step, "credit": shown.rows.get(number, [])})
-        return
-    out = console()
-    for part in step_details(shown, step):
-        out.print(part)
+    data = {"step": step, "credit": shown.rows.get(number, [])}
+    return [data], partial(step_details, shown, step)
 
 
 SHOWS = {

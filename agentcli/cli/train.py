@@ -1,43 +1,32 @@
 """The command `agentcli train`."""
 
-from agentcli.cli import completion
+from agentcli.cli import completion, options
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.completion import fixed
 from agentcli.cli.option import method_option
-from agentcli.cli.options import (
-    LAYERS,
-    LEARNING_RATE,
-    LORA,
-    MODEL,
-    OUTPUT,
-    REPORTING,
-    RUN_ARGUMENT,
-    SEED,
-    TRACKER,
-)
 from agentcli.errors import UsageError
 
 CREDIT = method_option(
     "--credit",
-    "train.credit",
     "Which credit file, where RUN holds several.",
     metavar="NAME",
     values=completion.credit_files,
+    path="train.credit",
 )
 UPDATE = method_option(
     "--update",
-    "train.update",
     "Steps: assigned (those with an advantage), critical (of these, those with a "
     "sibling), all (a step without siblings takes the advantage of the step before).",
     metavar="WHICH",
     values=fixed("assigned", "critical", "all"),
+    path="train.update",
 )
 RECOMPUTE = method_option(
     "--recompute-logprobs/--no-recompute-logprobs",
-    "train.recompute_logprobs",
     "Replace the rollout's log-probabilities by the trainer's own.",
     bool,
+    path="train.recompute_logprobs",
 )
 
 
@@ -65,18 +54,18 @@ COMMAND = Command(
     body=train,
     inherits=True,
     options=(
-        RUN_ARGUMENT,
-        *LAYERS,
-        MODEL,
+        options.RUN_ARGUMENT,
+        *options.LAYERS,
+        options.MODEL,
         CREDIT,
         UPDATE,
         RECOMPUTE,
-        LEARNING_RATE,
-        LORA,
-        SEED,
-        TRACKER,
-        *OUTPUT,
-        *REPORTING,
+        options.LEARNING_RATE,
+        options.LORA,
+        options.SEED,
+        options.TRACKER,
+        *options.OUTPUT,
+        *options.REPORTING,
     ),
     example="agentcli train runs/x",
 )

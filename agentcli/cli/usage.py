@@ -77,6 +77,7 @@ def _problem_of_command(
 ) -> str:
     known = command.options_with(value_after("--method", words))
     options = {name: option for option in known for name in option.names}
+    # Typer takes the next word for the value, even one that is an option.
     for word, value in pairwise(words):
         if word in options and options[word].takes_value and value in options:
             return f"{word} {_need(options[word])}, not {value};"

@@ -23,17 +23,15 @@ NAMED = 3
 """The most files that a note names."""
 FILES_ARGUMENT = Option(
     "files",
-    None,
     "Files (.jsonl, .json, .yaml settings) or run directories.",
     list[Path],
     "FILES",
 )
 NAME_ARGUMENT = Option(
-    "name", None, "Record by name, or settings.", values=completion.schemas
+    "name", "Record by name, or settings.", values=completion.schemas
 )
 KIND = file_option(
     "--kind",
-    None,
     "What the files hold, where name and folder do not say: tree, credit, panel, ...",
     metavar="NAME",
     values=completion.schemas,
@@ -126,8 +124,5 @@ VALIDATE = Command(
     example="agentcli validate runs/x/trees.jsonl runs/x/manifest.json",
 )
 SCHEMA = Command(
-    name="schema",
-    body=schema,
-    options=(NAME_ARGUMENT,),
-    example="agentcli schema tree",
+    name="schema", body=schema, options=(NAME_ARGUMENT,), example="agentcli schema tree"
 )

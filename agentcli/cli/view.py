@@ -16,14 +16,12 @@ if TYPE_CHECKING:
 
 RUNS_ARGUMENT = Option(
     "runs",
-    None,
     "Run directories; without any, all below runs/. A loop brings its iterations.",
     list[Path],
     "RUN...",
 )
 CREDIT = Option(
     "--credit",
-    None,
     "Show the credit of this method, computed where a run holds none; repeatable. "
     "Without it: all that the runs hold.",
     list[str],
@@ -32,21 +30,18 @@ CREDIT = Option(
 )
 NO_ACCOUNTS = Option(
     "--no-accounts",
-    None,
     "Leave out why each step has its advantage: a smaller page, sooner.",
     bool,
 )
-OPEN = Option("--open", None, "Open the page in the browser.", bool)
+OPEN = Option("--open", "Open the page in the browser.", bool)
 WATCH = Option(
     "--watch",
-    None,
     "Write the page again whenever the runs have changed, until Ctrl-C or until no "
     "loop goes on.",
     bool,
 )
 PAGE = file_option(
     "--out -o",
-    None,
     "The page, without it view.html. An older page is replaced.",
     Path,
     "FILE",
@@ -68,8 +63,7 @@ def view(call: Call) -> None:
     if not is_page(page):
         call.refuse_existing(page)
 
-    from agentcli.analysis.page.pack import PageOptions
-    from agentcli.analysis.page.sources import refuse_others
+    from agentcli.analysis.page.pack import PageOptions, refuse_others
     from agentcli.credit.registry import make
 
     runs = _runs(call)
@@ -89,7 +83,7 @@ def _preview(call: Call, runs: list[Path], options: "PageOptions", page: Path) -
     from msgspec import to_builtins
 
     from agentcli.analysis.page.overview import page_run
-    from agentcli.analysis.page.sources import short_names, sources_of
+    from agentcli.analysis.page.pack import short_names, sources_of
     from agentcli.records.trees import read_trees
     from agentcli.reports.output import print_preview
 
@@ -122,10 +116,11 @@ def _runs(call: Call) -> list[Path]:
 def _write(call: Call, runs: list[Path], options: "PageOptions", page: Path) -> None:
     import webbrowser
 
-    from agentcli.analysis.page.watch import write_once, write_whenever_changed
+    from agentcli.analysis.page.pack import write_pages
 
-    write = write_whenever_changed if call.values["watch"] else write_once
-    for number, written in enumerate(write(runs, options, page, call.progress)):
+    watch = call.values["watch"]
+    pages = write_pages(runs, options, page, call.progress, watch=watch)
+    for number, written in enumerate(pages):
         if number == 0:
             _print_page(written, json=call.values["json"])
             if call.values["open"]:

@@ -130,6 +130,7 @@ def paired(first: Sequence[Episode], other: Sequence[Episode]) -> PairedTests:
     for task in tasks:
         gain = fmean(after[task]) - fmean(before[task])
         gains.append(gain)
+    # A budget may have ended one of them early: only what both played is compared.
     cost_before = charged([row for row in first if row.task in after])
     cost_after = charged([row for row in other if row.task in before])
     return PairedTests(
@@ -177,6 +178,7 @@ def _compared(
 
 def _mcnemar(before: Samples, after: Samples) -> float | None:
     """McNemar's p-value over tasks. None without any, and for several samples a task."""
+    # The test counts tasks that turned: several samples have no single outcome.
     several = any(len(samples) > 1 for samples in before + after)
     if not before or several:
         return None

@@ -85,6 +85,7 @@ def mcnemar_exact(before: Sequence[bool], after: Sequence[bool]) -> float:
     gained = pairs[False, True]
     lost = pairs[True, False]
     discordant = gained + lost
+    # Integers up to the last division: 2**n soon exceeds what floats count.
     patterns = 0
     for count in range(min(gained, lost) + 1):
         patterns += math.comb(discordant, count)
@@ -142,6 +143,7 @@ def wilcoxon_exact(differences: Sequence[float]) -> float:
         padding = [0] * ranks[size]
         ways = list(map(add, ways + padding, padding + ways))
     positive = [value for value in nonzero if value > 0]
+    # The sums of both signs add up to the largest rank sum there is.
     positive_sum = sum(ranks[value] for value in positive)
     negative_sum = len(ways) - 1 - positive_sum
     smaller = min(positive_sum, negative_sum)
@@ -182,6 +184,8 @@ def _bootstrap(statistic: Callable[..., Any], *by_task: Values) -> Interval:
     """Percentile interval of `statistic` when tasks are drawn again."""
     tasks = len(by_task[0])
     generator = np.random.default_rng(SEED)
+    # One draw for all columns: a task keeps its values of both runs, so the
+    # resamples are paired.
     draws = generator.integers(0, tasks, size=(RESAMPLES, tasks))
     values = statistic(*(column[draws] for column in by_task))
     tails = [1 - UPPER_TAIL, UPPER_TAIL]

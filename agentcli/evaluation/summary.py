@@ -62,6 +62,7 @@ def successes_by_task(rows: Iterable[Episode]) -> dict[str, list[bool]]:
 def by_kind(rows: Iterable[Episode]) -> dict[str, list[Episode]]:
     """The episodes by task kind, kinds sorted by name."""
     kinds: dict[str, list[Episode]] = {}
+    # Sorting is stable: within a kind the tasks stay in the order of the panel.
     for row in sorted(rows, key=lambda row: row.kind):
         kinds.setdefault(row.kind, []).append(row)
     return kinds

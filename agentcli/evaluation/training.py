@@ -8,60 +8,148 @@ without interval, gain or test. Use an evaluation to measure what a loop achieve
 
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
+from pathlib import PurePath
 from statistics import fmean
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from agentcli.evaluation.growth import Cost, cost_of
-from agentcli.records.types import Ledger
+from agentcli.records.types import Count, Ledger
 
 PARTS = 4
 """Number of equal parts of a loop for which its course is reported."""
-TIMED = ("policy", "environment", "train")
-"""Parts of the work whose seconds are summed."""
 Number = TypeVar("Number", int, float)
 
+# An iteration is read from its manifest: these types name the fields that are needed.
 
-class Responses(Struct, frozen=True):
-    """The responses that an iteration learned from."""
 
-    updated: int
-    """Responses with a gradient; with a KL term (beta > 0) all that are trained on."""
-    given: int
-    """Responses with a line of credit."""
+class TaskSource(Struct):
+    """The settings that say which kind of tasks there are, but not how many."""
+
+    name: str
+    split: str
+    panel: str | None = None
+    where: dict[str, Any] = {}
+
+
+class MethodSettings(Struct):
+    """How trees grew."""
+
+    method: str
+
+
+class SampledSettings(Struct):
+    """The settings of a rollout."""
+
+    environment: TaskSource
+    rollout: MethodSettings
+
+
+class SampledCounts(Struct):
+    """The counts of a rollout."""
+
+    trees: Count
+    leaves: Count
+    success: Count
+    errored: Count
+
+
+class SampledStatistics(Struct):
+    """The statistics of a rollout."""
+
+    forks_by_depth: list[float]
+    """As in Growth."""
+
+
+class RolloutEntry(Struct):
+    """What a rollout left."""
+
+    settings: SampledSettings
+    counts: SampledCounts
+    statistics: SampledStatistics
+    ledger: Ledger
+    seconds: dict[str, float]
+
+
+class ObjectiveSettings(Struct):
+    """What was optimised."""
+
+    objective: str
+
+
+class LearnedSettings(Struct):
+    """The settings of a training."""
+
+    train: ObjectiveSettings
+
+
+class LearnedStatistics(Struct):
+    """The statistics of a training."""
+
+    updates: Count
+    """Updates of the optimiser."""
+    rows: Count | None = None
+    """Rows of credit. None for dpo, which learns from pairs."""
+    rows_skipped: Count = 0
+    """Rows without a gradient; with a KL term (beta > 0) none is."""
+    rows_unassigned: Count = 0
+    rows_not_critical: Count = 0
+
+
+class TrainEntry(Struct):
+    """What a training left."""
+
+    settings: LearnedSettings
+    inputs: dict[str, str]
+    statistics: LearnedStatistics
+    seconds: dict[str, float]
+
+
+class Iteration(Struct):
+    """One rollout and what was learned from it."""
+
+    rollout: RolloutEntry
+    train: TrainEntry | None = None
+
+    @property
+    def credit(self) -> str | None:
+        """The credit that was read, else the objective. None: not trained on."""
+        if self.train is None:
+            return None
+        for path in map(PurePath, self.train.inputs):
+            if path.parent.name == "credit" and path.suffix == ".jsonl":
+                return path.stem
+        return self.train.settings.train.objective
+
+    @property
+    def updates(self) -> int | None:
+        return None if self.train is None else self.train.statistics.updates
+
+    @property
+    def seconds(self) -> dict[str, float | None]:
+        """The duration of each part of the work; None where it is not known.
+
+        A stage that was killed and resumed knows its last attempt only.
+        """
+        sampling = self.rollout.seconds
+        learning = {} if self.train is None else self.train.seconds
+        return {
+            "policy": sampling.get("policy"),
+            "environment": sampling.get("environment"),
+            "train": learning.get("wall"),
+        }
 
 
 class ResponsesUpdated(Struct, kw_only=True):
     """The responses that a loop learned from: `updated`, as a `share` of those `given`."""
 
     updated: int
+    """Responses with a gradient."""
     given: int
+    """Responses with a line of credit."""
     share: float
-
-
-class Iteration(Struct, frozen=True, kw_only=True):
-    """One rollout and what was learned from it."""
-
-    method: str
-    credit: str | None
-    """Credit method, or another objective. None: not trained on."""
-    trees: int
-    leaves: int
-    success: int
-    errored: int
-    ledger: Ledger
-    forks_by_depth: list[float]
-    """As in Growth."""
-    responses: Responses | None
-    """None: not trained on, or in pairs (dpo)."""
-    updates: int | None
-    """Updates of the optimiser."""
-    seconds: dict[str, float]
-    """policy and environment as rollout counts them, train: wall. What is not known is
-    left out. A stage that was killed and resumed knows its last attempt only.
-    """
 
 
 class LoopCost(Cost, kw_only=True):
@@ -94,23 +182,23 @@ class LoopCost(Cost, kw_only=True):
 
 
 def training_cost(iterations: Sequence[Iteration]) -> LoopCost:
-    """The cost of these iterations together."""
-    leaves = sum(one.leaves for one in iterations)
-    ledger = sum((one.ledger for one in iterations), Ledger())
-    rates = [one.success / max(1, one.leaves) for one in iterations]
+    """The cost of these iterations together; there is at least one."""
+    rollouts = [one.rollout for one in iterations]
+    counts = [one.counts for one in rollouts]
+    leaves = sum(one.leaves for one in counts)
+    ledger = sum((one.ledger for one in rollouts), Ledger())
     seconds = {}
-    for part in TIMED:
-        spent = [one.seconds.get(part) for one in iterations]
-        seconds[part] = _sum(spent)
+    for part in iterations[0].seconds:
+        seconds[part] = _sum([one.seconds[part] for one in iterations])
     return LoopCost(
         **asdict(cost_of(ledger, leaves)),
-        method=_joined(one.method for one in iterations),
+        method=_joined(one.settings.rollout.method for one in rollouts),
         credit=_joined(one.credit for one in iterations),
-        trees=sum(one.trees for one in iterations),
+        trees=sum(one.trees for one in counts),
         leaves=leaves,
-        errored=sum(one.errored for one in iterations),
-        forks_by_depth=_forks_by_depth(iterations),
-        success_by_part=course(rates),
+        errored=sum(one.errored for one in counts),
+        forks_by_depth=_forks_by_depth(rollouts),
+        success_by_part=course([one.success / max(1, one.leaves) for one in counts]),
         responses=_responses(iterations),
         updates=_sum([one.updates for one in iterations]),
         seconds=seconds,
@@ -133,26 +221,30 @@ def course(*loops: Sequence[float], parts: int = PARTS) -> list[float]:
     return [fmean(part_values) for part_values in values]
 
 
-def _forks_by_depth(iterations: Sequence[Iteration]) -> list[float]:
+def _forks_by_depth(rollouts: Sequence[RolloutEntry]) -> list[float]:
     """The shares over all forks."""
-    forks = sum(one.ledger.forks for one in iterations)
-    columns = zip_longest(*(one.forks_by_depth for one in iterations), fillvalue=0.0)
+    # Iterations without forks have no shares, and weigh nothing.
+    forks = sum(one.ledger.forks for one in rollouts)
+    every = [one.statistics.forks_by_depth for one in rollouts]
     shares = []
-    for column in columns:
-        pairs = zip(iterations, column, strict=True)
+    for column in zip_longest(*every, fillvalue=0.0):
+        pairs = zip(rollouts, column, strict=True)
         shares.append(sum(one.ledger.forks * share for one, share in pairs) / forks)
     return shares
 
 
 def _responses(iterations: Sequence[Iteration]) -> ResponsesUpdated | None:
-    """The sums of `responses`; None where one iteration has none."""
+    """The sums over all iterations; None where one learned from no responses."""
     updated = 0
     given = 0
     for iteration in iterations:
-        if iteration.responses is None:
+        if iteration.train is None:
             return None
-        updated += iteration.responses.updated
-        given += iteration.responses.given
+        learned = iteration.train.statistics
+        if learned.rows is None:
+            return None
+        updated += learned.rows - learned.rows_skipped
+        given += learned.rows + learned.rows_unassigned + learned.rows_not_critical
     share = updated / max(1, given)
     return ResponsesUpdated(updated=updated, given=given, share=share)
 

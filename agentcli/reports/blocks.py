@@ -125,6 +125,7 @@ class Blocks:
         if most < easy and self._numbers:
             most = width // 2
         while _taken(self._texts) > most:
+            # The widest first: short names stay whole while long texts give way.
             widest = max(self._texts, key=lambda column: column.width)
             if widest.width <= LEAST:
                 break

@@ -3,7 +3,8 @@
 A run or a method has one row or column; of runs, the first is the reference.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from rich.text import Text
 
@@ -34,6 +35,8 @@ from agentcli.reports.tables import (
 
 GAIN = "gain (95 %)"
 ERRORED = "errored"
+ERRORED_LEAVES = "errored leaves"
+SECONDS = " seconds"
 IN_COMMON = "tasks in common"
 SOLVED = "tasks solved % (95 %)"
 LEVEL = 0.05
@@ -70,6 +73,7 @@ def verdict(label: str, first: str, name: str, tests: PairedTests) -> Text:
     for few tasks too, agrees.
     """
     gain = tests.success
+    # The bootstrap is too narrow for few tasks, where the exact test is not.
     agrees = tests.mcnemar is None or tests.mcnemar < LEVEL
     relation, style = "cannot be told from", ""
     if gain.low > 0 and agrees:
@@ -167,6 +171,7 @@ def behaviour_table(label: str, runs: Mapping[str, ComparedEvaluation]) -> Block
         ["steps an episode", *ratios, "steps a task", "tokens a task"],
     )
     for name, row in runs.items():
+        # A budget that ended at once leaves no task to divide by.
         tasks = max(1, row.tasks)
         steps = f"{row.ledger.steps / tasks:.1f}"
         tokens = f"{row.ledger.generated_tokens / tasks:.1f}"
@@ -216,34 +221,7 @@ def trees_table(runs: Mapping[str, Growth]) -> Blocks:
 
     Every cost of a further run is also a multiple of the first's.
     """
-    rows = list(runs.values())
-    table = Blocks("trees, against the first", [""], list(runs))
-    table.add(["method", *(row.method for row in rows)])
-    table.add(["tasks", *(str(row.tasks) for row in rows)])
-    table.add(["success of leaves % (95 %)", *(rate(row.success) for row in rows)])
-    _add_errored(table, [row.errored for row in rows])
-    _add_shares(
-        table,
-        {
-            "explore % of responses": [row.explore for row in rows],
-            "malformed % of responses": [row.malformed for row in rows],
-            "cut at max_tokens % of responses": [row.cut for row in rows],
-        },
-    )
-    _add_ledger(table, [row.ledger for row in rows])
-    _add_shared_and_distinct(table, rows)
-    _add_shares(
-        table,
-        {
-            "distinct % at the initial state": [row.distinct_at_start for row in rows],
-            "distinct % at forks": [row.distinct_of_forks for row in rows],
-        },
-    )
-    _add_fork_depths(table, [row.forks_by_depth for row in rows])
-    _add_costs_per_leaf(table, rows)
-    for part in ("policy", "environment"):
-        _add_seconds(table, part, [row.seconds.get(part) for row in rows])
-    return table
+    return _by_run("trees, against the first", runs, _of_trees)
 
 
 def training_table(runs: Mapping[str, LoopCost]) -> Blocks:
@@ -251,107 +229,128 @@ def training_table(runs: Mapping[str, LoopCost]) -> Blocks:
 
     Success is shown as each loop's course alone: its tasks and its policy are its own.
     """
-    rows = list(runs.values())
     title = "what training cost, against the first (each loop on its own tasks)"
+    return _by_run(title, runs, _of_training)
+
+
+Cell = str | float | None
+"""A text, or a cost that is set against that of the first run; None: not known."""
+CostT = TypeVar("CostT", bound=Growth | LoopCost)
+
+
+def _by_run(
+    title: str,
+    runs: Mapping[str, CostT],
+    cells_of: Callable[[CostT, int], Mapping[str, Cell]],
+) -> Blocks:
+    """A table of the cells of each run; `cells_of` gets the deepest fork of all."""
     table = Blocks(title, [""], list(runs))
-    table.add(["method", *(row.method or "-" for row in rows)])
-    table.add(["credit", *(row.credit or "-" for row in rows)])
-    table.add(["iterations", *map(_iterations, rows)])
-    table.add(["trees", *_multiples([row.trees for row in rows], ",")])
-    _add_errored(table, [row.errored for row in rows])
-    _add_ledger(table, [row.ledger for row in rows])
-    _add_shared_and_distinct(table, rows)
-    _add_fork_depths(table, [row.forks_by_depth for row in rows])
-    _add_costs_per_leaf(table, rows)
-    _add_responses(table, rows)
-    table.add(["updates", *_multiples([row.updates for row in rows], ",")])
-    for part in ("policy", "environment", "train"):
-        _add_seconds(table, part, [row.seconds.get(part) for row in rows])
-    courses = [" ".join(map(percent, row.success_by_part)) for row in rows]
-    table.add(["success of leaves %, by part", *courses])
+    deepest = max(len(run.forks_by_depth) for run in runs.values())
+    columns = [cells_of(run, deepest) for run in runs.values()]
+    for name in columns[0]:
+        cells = [column[name] for column in columns]
+        # Most runs have none.
+        if name == ERRORED_LEAVES and set(cells) == {"0"}:
+            continue
+        table.add([name, *_beside_the_first(name, cells)])
     return table
+
+
+def _of_trees(row: Growth, deepest: int) -> dict[str, Cell]:
+    return {
+        "method": row.method,
+        "tasks": str(row.tasks),
+        "success of leaves % (95 %)": rate(row.success),
+        ERRORED_LEAVES: f"{row.errored:,}",
+        "explore % of responses": percent(row.explore),
+        "malformed % of responses": percent(row.malformed),
+        "cut at max_tokens % of responses": percent(row.cut),
+        **_of_ledger(row),
+        "distinct % at the initial state": percent(row.distinct_at_start),
+        "distinct % at forks": percent(row.distinct_of_forks),
+        **_of_forks(row.forks_by_depth, deepest),
+        "steps per leaf": row.steps_per_leaf,
+        "generated tokens per leaf": row.tokens_per_leaf,
+        f"policy{SECONDS}": row.seconds.get("policy"),
+        f"environment{SECONDS}": row.seconds.get("environment"),
+    }
+
+
+def _of_training(row: LoopCost, deepest: int) -> dict[str, Cell]:
+    # A run that is not a loop has no responses.
+    updated = share = None
+    if row.responses is not None:
+        updated = row.responses.updated
+        share = 100 * row.responses.share
+    return {
+        "method": row.method or "-",
+        "credit": row.credit or "-",
+        "iterations": _iterations(row),
+        "trees": row.trees,
+        ERRORED_LEAVES: f"{row.errored:,}",
+        **_of_ledger(row),
+        **_of_forks(row.forks_by_depth, deepest),
+        "steps per leaf": row.steps_per_leaf,
+        "generated tokens per leaf": row.tokens_per_leaf,
+        "responses updated": updated,
+        "updated % of responses": share,
+        "updates": row.updates,
+        f"policy{SECONDS}": row.seconds.get("policy"),
+        f"environment{SECONDS}": row.seconds.get("environment"),
+        f"train{SECONDS}": row.seconds.get("train"),
+        "success of leaves %, by part": " ".join(map(percent, row.success_by_part)),
+    }
 
 
 def _iterations(row: LoopCost) -> str:
     if row.iterations is None:
         return "-"
+    # A loop may have ended and lack an iteration that was removed since.
     is_whole = row.ended and not row.unfinished
     return f"{row.iterations:,}" + ("" if is_whole else " (unfinished)")
 
 
-def _add_errored(table: Blocks, counts: Sequence[int]) -> None:
-    """Adds a row where any leaf is errored."""
-    if any(counts):
-        table.add(["errored leaves", *(f"{count:,}" for count in counts)])
-
-
-def _add_shares(table: Blocks, shares: Mapping[str, Sequence[float | None]]) -> None:
-    for name, values in shares.items():
-        table.add([name, *map(percent, values)])
-
-
-def _add_ledger(table: Blocks, ledgers: Sequence[Ledger]) -> None:
+def _of_ledger(cost: Cost) -> dict[str, Cell]:
+    cells: dict[str, Cell] = {}
     for name in Ledger.__struct_fields__:
-        counts = [getattr(ledger, name) for ledger in ledgers]
-        table.add([name.replace("_", " "), *_multiples(counts, ",")])
+        cells[name.replace("_", " ")] = getattr(cost.ledger, name)
+    cells["shared % of prompt tokens"] = percent(cost.shared)
+    cells["distinct actions % of siblings"] = percent(cost.distinct)
+    return cells
 
 
-def _add_shared_and_distinct(table: Blocks, costs: Sequence[Cost]) -> None:
-    _add_shares(
-        table,
-        {
-            "shared % of prompt tokens": [cost.shared for cost in costs],
-            "distinct actions % of siblings": [cost.distinct for cost in costs],
-        },
-    )
+def _of_forks(shares: Sequence[float], deepest: int) -> dict[str, Cell]:
+    """A cell for each band of depths in which any run forks."""
+    padding = [0.0] * (deepest - len(shares))
+    cells: dict[str, Cell] = {}
+    for name, share in fork_bands([*shares, *padding]).items():
+        cells[f"forks % after step {name}"] = percent(share) if shares else "-"
+    return cells
 
 
-def _add_fork_depths(table: Blocks, shares: Sequence[Sequence[float]]) -> None:
-    """Adds a row for each band of depths in which any run forks."""
-    bands = [fork_bands(row) for row in shares]
-    for name in max(bands, key=len):
-        cells = [band.get(name, 0.0) if band else None for band in bands]
-        table.add([f"forks % after step {name}", *map(percent, cells)])
-
-
-def _add_costs_per_leaf(table: Blocks, costs: Sequence[Cost]) -> None:
-    steps = [cost.steps_per_leaf for cost in costs]
-    tokens = [cost.tokens_per_leaf for cost in costs]
-    table.add(["steps per leaf", *_multiples(steps, ".1f")])
-    table.add(["generated tokens per leaf", *_multiples(tokens, ".1f")])
-
-
-def _add_responses(table: Blocks, rows: Sequence[LoopCost]) -> None:
-    """Adds what was updated of the responses; a run that is not a loop has none."""
-    updated: list[float | None] = []
-    percents: list[float | None] = []
-    for row in rows:
-        responses = row.responses
-        updated.append(None if responses is None else responses.updated)
-        percents.append(None if responses is None else 100 * responses.share)
-    table.add(["responses updated", *_multiples(updated, ",")])
-    table.add(["updated % of responses", *_multiples(percents, ".1f")])
-
-
-def _add_seconds(table: Blocks, part: str, seconds: Sequence[float | None]) -> None:
-    is_brief = any(value is not None and value < BRIEF for value in seconds)
-    form = ",.2f" if is_brief else ",.0f"
-    table.add([f"{part} seconds", *_multiples(seconds, form)])
-
-
-def _multiples(values: Sequence[float | None], form: str) -> list[str]:
-    """Every value, all but the first with its multiple of the first.
+def _beside_the_first(name: str, values: Sequence[Cell]) -> Iterator[str]:
+    """Every cell as text, a cost after the first with its multiple of the first.
 
     For instance "1,200" and "1,800 x1.50"; "-" for none.
     """
-    first, *others = values
-    cells = ["-" if first is None else f"{first:{form}}"]
-    for value in others:
-        if value is None:
-            cells.append("-")
-        else:
-            cells.append(f"{value:{form}}" + _times(value / first if first else None))
-    return cells
+    first = values[0]
+    for place, value in enumerate(values):
+        if value is None or isinstance(value, str):
+            yield value or "-"
+            continue
+        form = ".1f" if isinstance(value, float) else ","
+        if name.endswith(SECONDS):
+            form = _form_of_seconds(values)
+        ratio = None
+        if place and first and not isinstance(first, str):
+            ratio = value / first
+        yield f"{value:{form}}{_times(ratio)}"
+
+
+def _form_of_seconds(values: Sequence[Cell]) -> str:
+    """Hundredths in the whole row where any duration is brief."""
+    known = [value for value in values if not isinstance(value, str | None)]
+    return ",.2f" if min(known, default=BRIEF) < BRIEF else ",.0f"
 
 
 def _times(ratio: float | None) -> str:

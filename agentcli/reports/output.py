@@ -2,13 +2,14 @@
 
 import json as jsonlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from agentcli.evaluation.record import EvaluationSummary, ResultsByKind
@@ -26,11 +27,6 @@ from agentcli.reports.tables import (
     results_table,
     rows_table,
 )
-
-if TYPE_CHECKING:
-    from agentcli.credit.compare import CreditComparison
-    from agentcli.credit.explain import ExplainedStep
-    from agentcli.evaluation.compare import RunComparison
 
 PIPE_WIDTH = 140
 """Width of a table, in columns, if the output is not a terminal."""
@@ -162,47 +158,26 @@ def print_rows(
     console().print(rows_table(title, rows, styles))
 
 
-def print_explanation(explained: "ExplainedStep", *, json: bool) -> None:
-    """Prints an explained step: one JSON line, or text, on stdout."""
+def print_answer(
+    answer: Any,
+    parts_of: Callable[[Any], Iterable[str | Blocks | Table | Text]],
+    *,
+    json: bool,
+) -> None:
+    """Prints what was asked for: one JSON line, or tables and text, on stdout."""
     if json:
-        print_json(explained)
+        print_json(answer)
         return
-    from agentcli.reports.explanation import explanation, folded
-
     out = console()
-    for part in explanation(explained):
+    for part in parts_of(answer):
         if isinstance(part, str):
+            from agentcli.reports.explanation import folded
+
             # In a file a line stays whole, for whoever searches it.
             line = folded(part, out.width) if out.is_terminal else part
             out.print(line, markup=False, soft_wrap=True)
         else:
-            out.print(part)
-
-
-def print_agreement(agreement: "CreditComparison", *, json: bool) -> None:
-    """Prints credit methods side by side: one JSON line, or tables, on stdout."""
-    if json:
-        print_json(agreement)
-        return
-    from agentcli.reports.comparison import agreement_tables
-
-    _print_tables(agreement_tables(agreement))
-
-
-def print_comparison(comparison: "RunComparison", *, json: bool) -> None:
-    """Prints runs side by side: one JSON line, or tables, on stdout."""
-    if json:
-        print_json(comparison)
-        return
-    from agentcli.reports.comparison import comparison_tables
-
-    _print_tables(comparison_tables(comparison))
-
-
-def _print_tables(tables: Iterable[Blocks | Text]) -> None:
-    out = console()
-    for table in tables:
-        out.print(table, soft_wrap=isinstance(table, Text))
+            out.print(part, soft_wrap=isinstance(part, Text))
 
 
 def print_data(value: dict[str, Any], *, json: bool) -> None:
@@ -244,13 +219,14 @@ def readable(estimate: Mapping[str, Any]) -> dict[str, str]:
 def print_preview(
     command: str,
     settings: Mapping[str, Any],
-    inputs: Mapping[str, Path | None],
+    inputs: Mapping[str, Path | str | None],
     outputs: Iterable[str],
     counts: Mapping[str, int],
+    expected: msgspec.Struct | None = None,
     *,
     json: bool,
 ) -> None:
-    """Prints what a command that has settings of its own would read and write."""
+    """Prints what a command would read and write, and its estimated cost."""
     preview = {
         "command": command,
         "settings": settings,
@@ -258,11 +234,15 @@ def print_preview(
         "outputs": list(outputs),
         "counts": counts,
     }
+    if expected is not None:
+        values = msgspec.to_builtins(expected)
+        preview["expected"] = values if json else readable(values)
     print_data(preview, json=json)
 
 
 def print_json(value: Any) -> None:
     """Prints plain values, or structs of them, as one JSON line on stdout."""
+    # Not msgspec's encoder: readers of a pipe get ASCII in any locale.
     print(jsonlib.dumps(msgspec.to_builtins(value)))
 
 

@@ -43,6 +43,7 @@ def fork_bands(shares: Sequence[float]) -> dict[str, float]:
     first = last = 1
     while first <= len(shares):
         name = f"{first}-{last}" if first < last else str(first)
+        # The last band may reach beyond the deepest fork: a slice then ends early.
         bands[name] = sum(shares[first - 1 : last])
         first, last = last + 1, 2 * last
     return bands

@@ -360,7 +360,7 @@ def _check_model(plan: TrainPlan, objective: Objective) -> None:
 
 def _sampled(plan: TrainPlan) -> "Sampled":
     """The figures and trajectories of the trees that trackers get."""
-    from agentcli.reports.show.plain import sampled_texts
+    from agentcli.reports.show.chat import sampled_texts
     from agentcli.training.loop.trackers import Sampled
 
     run = RunDirectory(plan.trees.parent)

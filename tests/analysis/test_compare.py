@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from agentcli.analysis.validate import check, validate
+from agentcli.analysis.validate import check
 from agentcli.cli.app import build
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.statistics import mcnemar_exact
@@ -119,7 +119,7 @@ def test_every_summary_is_read_whole(runs: tuple[Path, Path]) -> None:
         written = json.loads(path.read_bytes())
         read = msgspec.to_builtins(read_json(path, EvaluationSummary))
         assert {name: value for name, value in read.items() if name in written or value is not None} == written
-        assert validate(path) == 1
+        assert [checked.records for checked in check(path)] == [1]
     files[0].write_text(files[0].read_text("utf-8").replace('"episodes"', '"episods"', 1), "utf-8")
     told = [finding.problem for finding in check(run) if finding.path.suffix == ".json" and finding.problem]
     assert len(told) == 1

@@ -2,28 +2,45 @@
 
 from typing import Any
 
+import msgspec
 import pytest
-from agentcli.evaluation.training import Iteration, Responses, ResponsesUpdated, course, training_cost
+from agentcli.evaluation.training import Iteration, ResponsesUpdated, course, training_cost
 from agentcli.records.types import Ledger
 from hypothesis import given
 from hypothesis import strategies as st
 
-SECONDS = {"policy": 2.0, "environment": 1.0, "train": 3.0}
+SECONDS = {"policy": 2.0, "environment": 1.0}
+TRAINED = {
+    "settings": {"train": {"objective": "grpo"}},
+    "inputs": {"x/trees.jsonl": "", "x/credit/grpo.jsonl": ""},
+    "statistics": {"updates": 2, "rows": 8, "rows_skipped": 5, "rows_unassigned": 2},
+    "seconds": {"wall": 3.0},
+}
+"""Three of ten responses were updated."""
 
 
-def iteration(leaves: int = 4, success: int = 1, **more: Any) -> Iteration:
-    usual = {
-        "method": "chain",
-        "credit": "grpo",
-        "trees": 2,
-        "errored": 0,
-        "ledger": Ledger(leaves=leaves, steps=10, generated_tokens=60, prompt_tokens=100, shared_prompt_tokens=30),
-        "responses": Responses(updated=3, given=10),
-        "updates": 2,
-        "forks_by_depth": [],
-        "seconds": SECONDS,
+def iteration(leaves: int = 4, success: int = 1, train: Any = TRAINED, **more: Any) -> Iteration:
+    ledger = Ledger(leaves=leaves, steps=10, generated_tokens=60, prompt_tokens=100, shared_prompt_tokens=30)
+    rollout = {
+        "settings": {
+            "environment": {"name": "toy", "split": "train"},
+            "rollout": {"method": more.get("method", "chain")},
+        },
+        "counts": {
+            "trees": more.get("trees", 2),
+            "leaves": leaves,
+            "success": success,
+            "errored": more.get("errored", 0),
+        },
+        "statistics": {"forks_by_depth": more.get("forks_by_depth", [])},
+        "ledger": more.get("ledger", ledger),
+        "seconds": more.get("seconds", SECONDS),
     }
-    return Iteration(leaves=leaves, success=success, **{**usual, **more})
+    return msgspec.convert({"rollout": rollout, "train": train}, Iteration)
+
+
+def trained(inputs: tuple[str, ...] = ("x/credit/grpo.jsonl",), **statistics: Any) -> dict[str, Any]:
+    return {**TRAINED, "inputs": dict.fromkeys(inputs, ""), "statistics": statistics}
 
 
 def test_sums_by_hand() -> None:
@@ -31,7 +48,7 @@ def test_sums_by_hand() -> None:
     cost = training_cost(
         [
             iteration(),
-            iteration(6, 6, trees=3, errored=1, ledger=other, responses=Responses(updated=2, given=20), updates=5),
+            iteration(6, 6, trained(updates=5, rows=2, rows_not_critical=18), trees=3, errored=1, ledger=other),
         ]
     )
     assert (cost.method, cost.credit) == ("chain", "grpo")
@@ -51,7 +68,7 @@ def test_success_has_no_interval_and_no_sum() -> None:
 @pytest.mark.parametrize("place", [0, 1])
 def test_what_one_iteration_does_not_know_is_not_known_of_all(place: int) -> None:
     iterations = [iteration(), iteration()]
-    iterations[place] = iteration(credit=None, responses=None, updates=None, seconds={"environment": 1.0})
+    iterations[place] = iteration(train=None, seconds={"environment": 1.0})
     cost = training_cost(iterations)
     assert (cost.responses, cost.updates, cost.credit) == (None, None, "grpo")
     assert cost.seconds == {"policy": None, "environment": 2.0, "train": None}
@@ -68,15 +85,17 @@ def test_forks_by_depth_are_shares_of_all_forks() -> None:
 
 
 def test_nothing_that_was_updated_is_known_to_be_nothing() -> None:
-    cost = training_cost([iteration(0, 0, responses=Responses(updated=0, given=0), updates=0, ledger=Ledger())] * 2)
+    cost = training_cost([iteration(0, 0, trained(updates=0, rows=0), ledger=Ledger())] * 2)
     assert (cost.responses, cost.updates) == (ResponsesUpdated(updated=0, given=0, share=0.0), 0)
     assert (cost.success_by_part, cost.shared, cost.tokens_per_leaf) == ([0.0, 0.0], 0.0, 0.0)
 
 
 def test_settings_that_changed_on_the_way_are_all_named() -> None:
-    cost = training_cost([iteration(), iteration(method="spark", credit="carl"), iteration()])
+    carl = trained(("y/credit/carl.jsonl",), updates=1)
+    cost = training_cost([iteration(), iteration(method="spark", train=carl), iteration()])
     assert (cost.method, cost.credit) == ("chain, spark", "grpo, carl")
-    assert training_cost([iteration(credit=None)]).credit is None
+    assert training_cost([iteration(train=None)]).credit is None
+    assert training_cost([iteration(train=trained((), updates=1))]).credit == "grpo", "the objective"
 
 
 def test_the_course_by_hand() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from agentcli.credit.explain import ExplainedStep
 from agentcli.reports.explanation import excerpt, explanation, folded
-from agentcli.reports.output import print_explanation
+from agentcli.reports.output import print_answer
 from rich.console import Console
 
 HOSTILE = "[bold]x[/nonsense] :warning: \x1b[31mred\x00\x07\r\n\tnext \ud800 \u202egnp.exe é 🙂"
@@ -78,7 +78,7 @@ def group(size: int, places: tuple[int, ...] = (1,)) -> dict[str, Any]:
 
 
 def shown(capsys: pytest.CaptureFixture[str], **changes: Any) -> str:
-    print_explanation(explained(**changes), json=False)
+    print_answer(explained(**changes), explanation, json=False)
     return capsys.readouterr().out
 
 
@@ -145,7 +145,7 @@ def test_hostile_texts_are_escaped_and_shortened(capsys: pytest.CaptureFixture[s
     assert all(letter.isprintable() for letter in text.replace("\n", ""))
     text.encode()
     assert max(map(len, text.splitlines())) < 400
-    print_explanation(explained(action=HOSTILE), json=True)
+    print_answer(explained(action=HOSTILE), explanation, json=True)
     assert json.loads(capsys.readouterr().out)["explanation"]["action"] == HOSTILE
 
 

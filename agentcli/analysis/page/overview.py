@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from agentcli.analysis.compare_evaluations import read_whole
+from agentcli.analysis.compare import read_whole
 from agentcli.analysis.page.texts import visible
 from agentcli.evaluation.record import EvaluationSummary, Rate, ResultsByKind
 from agentcli.records.files import read_records

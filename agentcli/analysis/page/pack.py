@@ -1,16 +1,22 @@
-"""A page: its index, and blocks of trees with their credit, accounts and graphs."""
+"""A page: its index, and blocks of trees with their credit, accounts and graphs.
 
+It is written once, or again whenever its runs have changed.
+"""
+
+import base64
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from agentcli.analysis.compare import compare
-from agentcli.analysis.compare_credit import answer_of
-from agentcli.analysis.credit_sources import (
+from agentcli.analysis.compare_credit import (
     CreditSource,
+    answer_of,
     computed,
     credit_sources,
     held_methods,
@@ -19,12 +25,9 @@ from agentcli.analysis.credit_sources import (
     taker,
 )
 from agentcli.analysis.page.accounts import MethodColumn, method_column
-from agentcli.analysis.page.album import Album
 from agentcli.analysis.page.graphs import PlacedGraph, placed_graph
 from agentcli.analysis.page.overview import PageRun, page_run, shown_path
-from agentcli.analysis.page.sources import TreeSource, short_names, sources_of
-from agentcli.analysis.page.texts import TextTable, visible
-from agentcli.analysis.page.tokens import token_ends_of
+from agentcli.analysis.page.texts import TextTable, token_ends_of, visible
 from agentcli.analysis.page.trees import TreeLine, page_tree, tree_line
 from agentcli.credit.compare import Comparison, CreditComparison
 from agentcli.credit.export import graph_of
@@ -32,14 +35,126 @@ from agentcli.credit.registry import Explainer, explainer
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.evaluation.compare import ComparedEvaluation
 from agentcli.evaluation.episodes import ENDINGS
-from agentcli.records.pictures import folder_beside
-from agentcli.records.runs import RunDirectory
+from agentcli.evaluation.record import EvaluationSummary
+from agentcli.records.files import read_json
+from agentcli.records.pictures import folder_beside, read_picture
+from agentcli.records.regular import is_there
+from agentcli.records.runs import RunDirectory, loop_folders
+from agentcli.records.scratch import ScratchFolder
 from agentcli.records.trees import read_trees
 from agentcli.records.types import Tree
 from agentcli.reports.page.blocks import BlockStore, Filling
-from agentcli.reports.show.runs import evaluations
+from agentcli.reports.page.document import write_page
+from agentcli.reports.show.runs import evaluations, is_run, model_of
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.trees import note_lost_trees
+
+
+class Album:
+    """Numbers the pictures of a page as they come."""
+
+    def __init__(self, store: BlockStore) -> None:
+        self._numbers: dict[str, int] = {}
+        self._filling = Filling(store)
+        self._firsts: list[int] = []
+        """The number of the first picture of each block."""
+
+    def numbers(self, folder: Path, names: Sequence[str]) -> list[int]:
+        """The numbers of pictures; those that are new are read from `folder`.
+
+        Raises DataError for one that is missing or damaged.
+        """
+        for name in names:
+            if name not in self._numbers:
+                self._add(name, read_picture(folder, name))
+        return [self._numbers[name] for name in names]
+
+    def _add(self, name: str, png: bytes) -> None:
+        number = len(self._numbers)
+        text = base64.b64encode(png).decode()
+        _, place = self._filling.add(msgspec.json.encode(text))
+        if place == 0:
+            self._firsts.append(number)
+        self._numbers[name] = number
+
+    def blocks(self) -> list[tuple[int, str]]:
+        """Every block by its name, after the number of its first picture."""
+        self._filling.close()
+        return list(zip(self._firsts, self._filling.names, strict=True))
+
+
+class TreeSource(msgspec.Struct, kw_only=True, frozen=True):
+    """One file of trees."""
+
+    name: str
+    """As the page shows it: rl/iteration_005, rl/evaluation/greedy."""
+    run: Path
+    trees: Path
+    evaluation: str | None = None
+    """The label of the evaluation that kept the trees."""
+
+    @property
+    def model(self) -> str | None:
+        """The model that they were sampled from, as the manifest names it."""
+        if self.evaluation is not None:
+            file = RunDirectory(self.run).evaluation(self.evaluation)
+            summary = file.with_suffix(".json")
+            # Trees lie there before their evaluation has ended.
+            if not is_there(summary):
+                return None
+            return read_json(summary, EvaluationSummary).model
+        rollout = RunDirectory(self.run).finished("rollout")
+        return None if rollout is None else model_of(rollout)
+
+
+def short_names(places: Sequence[Path]) -> dict[Path, str]:
+    """A name for every run: the end of its path, as long as it must be to be unlike.
+
+    Raises UsageError for a run that is named twice.
+    """
+    whole = {place: place.resolve().parts for place in places}
+    if len(set(whole.values())) < len(places):
+        raise UsageError(f"a run is named twice among {', '.join(map(str, places))}")
+    lengths = dict.fromkeys(places, 1)
+    while True:
+        names = {place: "/".join(whole[place][-lengths[place] :]) for place in places}
+        counts = Counter(names.values())
+        alike = [place for place in places if counts[names[place]] > 1]
+        if not alike:
+            return {place: visible(name) for place, name in names.items()}
+        for place in alike:
+            lengths[place] += 1
+
+
+def sources_of(place: Path, name: str) -> Iterator[TreeSource]:
+    """The trees of a run: its own, those of its iterations, and of its evaluations."""
+    yield from _held(place, name)
+    for folder in loop_folders(place):
+        yield from _held(folder, f"{name}/{folder.name}")
+
+
+def _held(run: Path, name: str) -> Iterator[TreeSource]:
+    directory = RunDirectory(run)
+    if is_there(directory.trees):
+        yield TreeSource(name=name, run=run, trees=directory.trees)
+    for file in sorted((run / "evaluation/trees").glob("*.jsonl")):
+        label = file.stem
+        yield TreeSource(
+            name=f"{name}/evaluation/{visible(label)}",
+            run=run,
+            trees=file,
+            evaluation=label,
+        )
+
+
+def refuse_others(places: Sequence[Path]) -> None:
+    """Raises UsageError for a folder that is not a run."""
+    for place in places:
+        if not (is_run(place) or any(sources_of(place, place.name))):
+            raise UsageError(
+                f"{place}: is not a run; `agentcli show` lists those that there are"
+            )
+
 
 MOST_ACCOUNTS = 5_000
 """Steps of a tree with accounts: each lists its group, which may be the whole tree."""
@@ -133,6 +248,7 @@ def packed_index(
     progress.start(Standing("trees", None))
     for place, name in names.items():
         for source in sources_of(place, name):
+            # A checksum would read every file again at each pass.
             stamp = source.trees.stat()
             key = (source.name, stamp.st_size, stamp.st_mtime_ns)
             if key not in kept:
@@ -289,3 +405,64 @@ def comparisons_of(
     for label, by_path in comparison.evaluations.items():
         compared[label] = {names[Path(path)]: one for path, one in by_path.items()}
     return compared
+
+
+PAUSE_SECONDS = 5.0
+"""Seconds between two checks of the runs for changes."""
+WATCHED = ("manifest.json", "*.jsonl*", "evaluation/*.json", "evaluation/trees/*")
+"""The files whose change makes a page out of date."""
+Stamps = dict[Path, tuple[int, int]]
+
+
+def write_pages(
+    runs: Sequence[Path],
+    options: PageOptions,
+    page: Path,
+    progress: Progress,
+    *,
+    watch: bool,
+) -> Iterator[Path]:
+    """Writes the page and yields its path; with `watch` again after each change.
+
+    It then ends when no loop is running. Trees that are packed already are not read
+    again. Raises DataError and WriteError.
+    """
+    kept: KeptSources = {}
+    with ScratchFolder() as folder:
+        store = BlockStore(Path(folder))
+        album = Album(store)
+        while True:
+            # Taken before the runs are read: a change meanwhile is not missed.
+            stamps = _stamps(runs)
+            over = not watch or not any(map(_goes_on, runs))
+            index = packed_index(runs, options, store, progress, kept, album)
+            name = store.add(msgspec.json.encode(index))
+            blocks = index.blocks + [block for _, block in index.album]
+            write_page(page, index.title, name, store, blocks)
+            yield page
+            if over:
+                return
+            # One line says that the page was written again.
+            progress = Progress()
+            while _stamps(runs) == stamps:
+                time.sleep(PAUSE_SECONDS)
+
+
+def _goes_on(run: Path) -> bool:
+    """Whether a loop was started in this run and has not ended."""
+    begun = is_there(run / "settings/run.json") or bool(loop_folders(run))
+    return begun and RunDirectory(run).finished("run") is None
+
+
+def _stamps(runs: Sequence[Path]) -> Stamps:
+    """Size and time of every file that a page is made of."""
+    stamps: Stamps = {}
+    for run in runs:
+        for folder in (run, *loop_folders(run)):
+            for pattern in WATCHED:
+                for file in folder.glob(pattern):
+                    # Parts of files come and go.
+                    with suppress(FileNotFoundError):
+                        status = file.stat()
+                        stamps[file] = (status.st_size, status.st_mtime_ns)
+    return stamps

@@ -9,8 +9,13 @@ import msgspec
 
 from agentcli.analysis.page.accounts import MethodColumn
 from agentcli.analysis.page.graphs import PlacedGraph
-from agentcli.analysis.page.texts import NO_TEXT, PromptPart, TextTable, visible
-from agentcli.analysis.page.tokens import TokenEnds
+from agentcli.analysis.page.texts import (
+    NO_TEXT,
+    PromptPart,
+    TextTable,
+    TokenEnds,
+    visible,
+)
 from agentcli.evaluation.episodes import ending, episodes
 from agentcli.records.siblings import named_action
 from agentcli.records.trees import children, paths

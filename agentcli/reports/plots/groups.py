@@ -88,6 +88,7 @@ def _settings_of(run: Path) -> str:
     settings = {
         name: value for name, value in rollout.settings.items() if name not in APART
     }
+    # Loops of one group begin with models of their own seeds.
     policy = settings.get("policy")
     if isinstance(policy, dict):
         settings["policy"] = {**policy, "model": None}

@@ -1,8 +1,10 @@
-"""One trajectory as a chat, and one step with everything that is known of it."""
+"""One trajectory as a chat or as plain text, and everything about one step."""
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -10,7 +12,8 @@ from rich.rule import Rule
 from rich.text import Text
 
 from agentcli.records.pictures import described, folder_beside
-from agentcli.records.types import Pictures, Step, Validity
+from agentcli.records.trees import paths
+from agentcli.records.types import Outcome, Pictures, Step, Tree, Validity
 from agentcli.reports.show.style import (
     MARKS,
     QUIET,
@@ -140,3 +143,28 @@ def _credit_rows(shown: ShownTree, step: Step) -> Iterator[RenderableType]:
             text.append(f"  {one_line(name)} {value:+.4g}", style=QUIET)
         text.append(f"  weight {row.weight:g}", style=QUIET)
         yield text
+
+
+class SampledText(NamedTuple):
+    """A trajectory to read."""
+
+    task: str
+    kind: str
+    outcome: str
+    text: str
+
+
+def sampled_texts(trees: Iterator[Tree], count: int) -> list[SampledText]:
+    """The first trajectory of each of the first `count` trees."""
+    return [_text(tree, paths(tree)[0]) for tree in islice(trees, count)]
+
+
+def _text(tree: Tree, steps: list[Step]) -> SampledText:
+    outcome = steps[-1].outcome or Outcome.ERRORED
+    rows = [one_line(tree.instruction), f"   {one_line(steps[0].observation)}"]
+    for number, step in enumerate(steps, 1):
+        rows.append(f"{number} {action(step).plain}")
+        rows.append(f"   -> {one_line(step.next_observation)}")
+    return SampledText(
+        one_line(tree.task.id), one_line(tree.task.kind), outcome, "\n".join(rows)
+    )

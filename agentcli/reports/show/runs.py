@@ -156,6 +156,7 @@ def runs_below(folder: Path) -> list[RunOverview]:
                 runs.append(overview(path))
         except (AgentCliError, OSError) as error:
             runs.append(RunOverview(path=str(path), problem=str(error)))
+    # A run that has not ended is the newest.
     return sorted(runs, key=lambda run: run.finished or "9999")
 
 
@@ -219,6 +220,7 @@ def ended_stages(path: Path) -> list[EndedStage]:
 
 def unfinished(path: Path, ended: Sequence[str]) -> list[str]:
     """Stages that were begun, by the settings they wrote, and have not ended."""
+    # Settings files have flat names: evaluation/L0 wrote evaluation-L0.json.
     known = {name.replace("/", "-") for name in ended}
     begun = sorted(file.stem for file in (path / "settings").glob("*.json"))
     return [name for name in begun if name not in known]

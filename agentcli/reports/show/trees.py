@@ -158,6 +158,7 @@ def _score(steps: Sequence[Step]) -> float:
     sums: dict[int | None, float] = {}
     ends = []
     for step in steps:
+        # A parent comes before its children: its sum is there already.
         sums[step.id] = sums.get(step.parent, 0.0) + step.reward
         if step.outcome is not None:
             ends.append(sums[step.id])

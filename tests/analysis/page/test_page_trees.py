@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from agentcli.analysis.page.texts import TextTable, kept_part, units, visible
-from agentcli.analysis.page.tokens import no_ends, token_ends_of
+from agentcli.analysis.page.texts import TextTable, kept_part, no_ends, token_ends_of, units, visible
 from agentcli.analysis.page.trees import START, PageTree, page_tree
 from agentcli.credit.registry import METHODS
 from agentcli.records.files import read_records

@@ -3,10 +3,8 @@
 from pathlib import Path
 
 import pytest
-from agentcli.analysis.page import watch
-from agentcli.analysis.page.pack import PageOptions
-from agentcli.analysis.page.sources import short_names, sources_of
-from agentcli.analysis.page.watch import write_whenever_changed
+from agentcli.analysis.page import pack
+from agentcli.analysis.page.pack import PageOptions, short_names, sources_of, write_pages
 from agentcli.records.runs import RunDirectory
 from agentcli.reports.standing import Progress
 from pages import rows_of, unpacked
@@ -31,13 +29,13 @@ def test_a_loop_brings_its_iterations_and_an_evaluation_its_trees(run: Path, tmp
 
 
 def test_a_watched_page_follows_its_loop_to_the_end(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(pack, "PAUSE_SECONDS", 0.01)
     lines = (run / "trees.jsonl").read_bytes().splitlines(keepends=True)
     loop, page = tmp_path / "loop", tmp_path / "page.html"
     (loop / "settings").mkdir(parents=True)
     (loop / "settings/run.json").write_bytes(b"{}")
     growing = loop / "iteration_000/trees.jsonl"
-    written = write_whenever_changed([loop], PageOptions(methods=[]), page, Progress())
+    written = write_pages([loop], PageOptions(methods=[]), page, Progress(), watch=True)
     # The loop has begun, and its first iteration has not.
     assert next(written) == page
     assert rows_of(unpacked(page)["index"]) == []
@@ -57,17 +55,17 @@ def test_a_watched_page_follows_its_loop_to_the_end(run: Path, tmp_path: Path, m
 
 
 def test_trees_that_did_not_change_are_packed_once(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(pack, "PAUSE_SECONDS", 0.01)
     read: list[Path] = []
-    original = watch.packed_index.__globals__["read_trees"]
+    original = pack.packed_index.__globals__["read_trees"]
     monkeypatch.setitem(
-        watch.packed_index.__globals__, "read_trees", lambda file: [read.append(file), original(file)][1]
+        pack.packed_index.__globals__, "read_trees", lambda file: [read.append(file), original(file)][1]
     )
     loop = tmp_path / "loop"
     for number in range(2):
         (loop / f"iteration_00{number}").mkdir(parents=True)
         (loop / f"iteration_00{number}/trees.jsonl").write_bytes((run / "trees.jsonl").read_bytes())
-    written = write_whenever_changed([loop], PageOptions(methods=[]), tmp_path / "page.html", Progress())
+    written = write_pages([loop], PageOptions(methods=[]), tmp_path / "page.html", Progress(), watch=True)
     next(written)
     (loop / "iteration_001/trees.jsonl").write_bytes((run / "trees.jsonl").read_bytes()[:-1])
     next(written)
