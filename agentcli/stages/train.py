@@ -171,15 +171,9 @@ def plan(
     is one. Raises UsageError if the output would replace the starting model, DataError
     without trees or credit.
     """
-    source = RunDirectory(run)
     target = RunDirectory(out or run)
-    trees = source.existing_trees()
-    objective = checked_objective(settings)
-    sources = [trees]
-    credit = None
-    if objective.reads_credit:
-        credit = source.existing_credit(settings.train.credit)
-        sources.append(credit)
+    trees, credit = _learned_from(settings, RunDirectory(run))
+    sources = [trees] if credit is None else [trees, credit]
     # A killed training must find its starting model again to resume.
     _refuse_replacing(target.checkpoint, model)
     refuse_adapter_beside_model(settings)
@@ -217,6 +211,14 @@ def plan(
         beside=beside,
         critic=critic,
     )
+
+
+def _learned_from(settings: Settings, run: RunDirectory) -> tuple[Path, Path | None]:
+    """The trees, and the credit of an objective that reads it. Raises DataError."""
+    trees = run.existing_trees()
+    if not checked_objective(settings).reads_credit:
+        return trees, None
+    return trees, run.existing_credit(settings.train.credit)
 
 
 def with_adapters(settings: Settings, model: str, critic: str | None) -> Settings:
