@@ -17,8 +17,8 @@ from agentcli.policies.kept_replies import KeptReplies
 from agentcli.policies.load import existing
 from agentcli.policies.protocol import Policy
 from agentcli.policies.registry import LOADING, make_policy, policy_names
+from agentcli.records.free_memory import use_threads
 from agentcli.records.settings import Settings
-from agentcli.records.shortage import use_threads
 from agentcli.registry import nearest
 from agentcli.stages.plan import check_model
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
 from agentcli.policies.protocol import Policy, Reloadable
+from agentcli.records.free_memory import use_threads
 from agentcli.records.settings import Settings
-from agentcli.records.shortage import use_threads
 from agentcli.stages.further_models import open_further_models, start_policy
 from agentcli.stages.harvest import LocalGrower
 from agentcli.stages.sampling import GrowerPlan

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from agentcli.errors import UsageError
-from agentcli.records.options import read
-from agentcli.records.section import Count, NotNegative, Positive, Section
+from agentcli.records.section import Count, NotNegative, Positive, Section, read
 from agentcli.records.training_settings import TrainSettings
 from agentcli.registry import Registry
 from agentcli.training.metrics import (
