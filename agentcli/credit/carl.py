@@ -77,7 +77,12 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
     mean_penalties = _mean_penalties(survey, children)
     gains = [0.0] * len(expected)
     left_out = _left_out(tree, survey, settings)
+    # Algorithm 2, lines 14-22: top down, because a parent comes before its children.
+    # Both lists have the root at the end, where the parent ROOT = -1 finds it: it has
+    # the E[R] of the initial state, and the gain 0.
     for step, parent in enumerate(survey.parents):
+        # |child(s)| > 1 of eq. 13. Errored children are not counted: a step whose
+        # siblings all errored has nothing to be compared with.
         critical = len(children[parent]) > 1
         if critical:
             gains[step] = expected[step] - expected[parent]  # CARL eq. 11
@@ -85,6 +90,8 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
             gains[step] = gains[parent]  # CARL eq. 16
         if survey.masked[step] is not None:
             continue
+        # Tested before eq. 13: a step that is out as an only child is offered to `train
+        # --update all` below, and one of the first phase must not be.
         if step in left_out:
             survey.masked[step] = FIRST_PHASE
         elif settings.update == "critical" and not critical:
@@ -93,6 +100,8 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
     def advantage(step: int, parent: int) -> AdvantageParts:
         penalty = 0.0
         if len(children[parent]) > 1:
+            # Ours. What the step pays more than its siblings do, with the sign of a
+            # reward.
             penalty = mean_penalties[parent] - survey.penalties[step]
         parts = {
             "expected": expected[step],
@@ -138,6 +147,7 @@ def _left_out(tree: Tree, survey: Survey, settings: CarlSettings) -> set[int]:
             "not known; sample with rollout --method carl (treerl, treerpo, arpo, "
             "spark), or leave credit.first_phase at all"
         )
+    # App. C.1: "actions in this phase are not included in training".
     first = first_phase(survey.parents, tree.roots)
     if settings.first_phase == "none":
         return first
@@ -175,8 +185,11 @@ def expected_rewards(survey: Survey) -> list[float]:
     """
     children = survey.children()
     expected = list(survey.rewards)
+    # Algorithm 2, lines 4-13. Falling ids visit children before parents, as the paper's
+    # post-order does, at any depth; the root comes last.
     for state in (*range(len(survey.parents) - 1, -1, -1), ROOT):
         below = children[state]
+        # Most states have one child. Its value is passed on without a sum.
         if len(below) == 1:
             expected[state] = expected[below[0]]
         elif below:
