@@ -1,7 +1,7 @@
 """carl: how much an action changes the expected outcome (CARL section 5, Algorithm 2).
 
-Bottom up, the expected reward of a state is the mean over its children, no matter how
-much was forked below each of them (eq. 10):
+Bottom up, the expected reward of a state (V in Algorithm 2) is the mean over its
+children, no matter how much was forked below each of them (eq. 10):
 
     E[R(u)] = 1/n sum_v E[R(v)]        a leaf: its outcome reward
 
@@ -90,8 +90,8 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
             gains[step] = gains[parent]  # CARL eq. 16
         if survey.masked[step] is not None:
             continue
-        # Tested before eq. 13: a step that is out as an only child is offered to `train
-        # --update all` below, and one of the first phase must not be.
+        # Tested before eq. 13: an only child that is left out may still be trained, by
+        # `train --update all`; a step of the first phase may not.
         if step in left_out:
             survey.masked[step] = FIRST_PHASE
         elif settings.update == "critical" and not critical:

@@ -2,8 +2,8 @@
 
 RewardFlow sections 3-4:
 
-1. Build the state graph of the tree (graph.py) and give every state R(s) = gamma **
-   hops to the nearest success (eq. 3).
+1. Build the state graph of the tree (eq. 2; graph.py) and give every state R(s) =
+   gamma ** hops to the nearest success (eq. 3; `graph._set_values`).
 2. A step's gain is r = R(s') - R(s) (eq. 4). A pruned step stays in its state, s' = s.
 3. A_action = (r - mean) / F over Group(s): the steps of the tree that leave s by a
    transition in T (eq. 5-7). The only step from a state gets 0, and so does a pruned
