@@ -57,10 +57,7 @@ class CarlSettings(Switches, kw_only=True):
     """Which actions of the first N0 trajectories are trained. all: those with a
     sibling, as in any other trajectory (eq. 13). forked: those whose state was forked
     later; the N0 first actions are siblings from the start and do not count as forked.
-    none: none of them (App. C.1). No single choice reproduces every |D_upd| of CARL
-    Table 2. At 4B it is 32.0 = 2N, which matches `forked` where trajectories are long.
-    At 3B it is 32.0 of 32.1, which matches `all` where they have two actions. forked
-    and none need trees that record N0 (Tree.roots).
+    none: none of them (App. C.1). The last two need N0, which is Tree.roots.
     """
 
 
@@ -77,13 +74,10 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
     mean_penalties = _mean_penalties(survey, children)
     gains = [0.0] * len(expected)
     left_out = _left_out(tree, survey, settings)
-    # Algorithm 2, lines 14-22: top down, because a parent comes before its children.
-    # Both lists have the root at the end, where the parent ROOT = -1 finds it: it has
-    # the E[R] of the initial state, and the gain 0.
+    # Algorithm 2, lines 14-22, top down: parents come first. The root's E[R], and its
+    # gain of 0, are the last elements, where the parent ROOT = -1 finds them.
     for step, parent in enumerate(survey.parents):
-        # |child(s)| > 1 of eq. 13. Errored children are not counted: a step whose
-        # siblings all errored has nothing to be compared with.
-        critical = len(children[parent]) > 1
+        critical = len(children[parent]) > 1  # |child(s)| > 1 of CARL eq. 13
         if critical:
             gains[step] = expected[step] - expected[parent]  # CARL eq. 11
         else:
@@ -100,8 +94,6 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
     def advantage(step: int, parent: int) -> AdvantageParts:
         penalty = 0.0
         if len(children[parent]) > 1:
-            # Ours. What the step pays more than its siblings do, with the sign of a
-            # reward.
             penalty = mean_penalties[parent] - survey.penalties[step]
         parts = {
             "expected": expected[step],
@@ -147,7 +139,6 @@ def _left_out(tree: Tree, survey: Survey, settings: CarlSettings) -> set[int]:
             "not known; sample with rollout --method carl (treerl, treerpo, arpo, "
             "spark), or leave credit.first_phase at all"
         )
-    # App. C.1: "actions in this phase are not included in training".
     first = first_phase(survey.parents, tree.roots)
     if settings.first_phase == "none":
         return first
@@ -189,7 +180,6 @@ def expected_rewards(survey: Survey) -> list[float]:
     # post-order does, at any depth; the root comes last.
     for state in (*range(len(survey.parents) - 1, -1, -1), ROOT):
         below = children[state]
-        # Most states have one child. Its value is passed on without a sum.
         if len(below) == 1:
             expected[state] = expected[below[0]]
         elif below:

@@ -153,7 +153,6 @@ def assign(
     require_states(survey, "rewardflow")
     leaves = leaves_of(survey, settings, settings.normalise)
     moves = moves_by(tree, survey, settings)
-    # The paper has no discount: gamma is in R(s) already (eq. 3).
     discount = settings.gamma if settings.gain == "discounted" else 1.0
     gains = []
     idle = []
@@ -162,18 +161,14 @@ def assign(
     for step, value in enumerate(moves.values):
         pruned = moves.pruned[step]
         gains.append(discount * moves.next_values[step] - value)  # RewardFlow eq. 4
-        # Ours. An invalid step is pruned too, and has a penalty of its own.
-        idle.append(pruned and not survey.invalid[step])
+        idle.append(pruned and not survey.invalid[step])  # ours, as is its penalty
         scores.append(gains[step] - settings.no_op_penalty * idle[step])
         # A pruned step is in no Group(s) of eq. 5. Alone in a group it compares as 0.
         is_out = pruned and settings.group == "eq5"
         groups.append(("pruned", step) if is_out else moves.states[step])
-    # Eq. 6: mu(s) is the mean of a group and sigma(s) its F_norm.
     members = survey.entries(scores, settings.prefix)
-    states = Grouping(groups, members, division(settings.scale))
+    states = Grouping(groups, members, division(settings.scale))  # mu, F: eq. 6
 
-    # `reward` is r of eq. 8: of one trajectory, or the mean over those that share the
-    # step.
     def advantage(step: int, reward: float) -> AdvantageParts:
         action = 0.0
         # Without a success all states have the same value.
