@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from agentcli.prompts.tagged import write_tagged
 from agentcli.records.files import read_json, read_records
-from agentcli.records.lock import RunLock
+from agentcli.records.runs import RunLock
 from agentcli.records.types import Manifest, Tree
 from bad_input_runs import (
     CREDIT,

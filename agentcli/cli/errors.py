@@ -13,8 +13,8 @@ from contextlib import contextmanager
 import typer
 
 from agentcli.errors import AgentCliError
+from agentcli.records.free_memory import lacks_memory, shortage
 from agentcli.records.processes import rank
-from agentcli.records.shortage import lacks_memory, shortage
 from agentcli.registry import own_line
 
 FAILED, MISSING, INTERRUPTED = 1, 4, 130

@@ -1,7 +1,7 @@
 """carl: how much an action changes the expected outcome (CARL section 5, Algorithm 2).
 
-Bottom up, the expected reward of a state is the mean over its children, no matter how
-much was forked below each of them (eq. 10):
+Bottom up, the expected reward of a state (V in Algorithm 2) is the mean over its
+children, no matter how much was forked below each of them (eq. 10):
 
     E[R(u)] = 1/n sum_v E[R(v)]        a leaf: its outcome reward
 
@@ -57,10 +57,7 @@ class CarlSettings(Switches, kw_only=True):
     """Which actions of the first N0 trajectories are trained. all: those with a
     sibling, as in any other trajectory (eq. 13). forked: those whose state was forked
     later; the N0 first actions are siblings from the start and do not count as forked.
-    none: none of them (App. C.1). No single choice reproduces every |D_upd| of CARL
-    Table 2. At 4B it is 32.0 = 2N, which matches `forked` where trajectories are long.
-    At 3B it is 32.0 of 32.1, which matches `all` where they have two actions. forked
-    and none need trees that record N0 (Tree.roots).
+    none: none of them (App. C.1). The last two need N0, which is Tree.roots.
     """
 
 
@@ -77,14 +74,18 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
     mean_penalties = _mean_penalties(survey, children)
     gains = [0.0] * len(expected)
     left_out = _left_out(tree, survey, settings)
+    # Algorithm 2, lines 14-22, top down: parents come first. The root's E[R], and its
+    # gain of 0, are the last elements, where the parent ROOT = -1 finds them.
     for step, parent in enumerate(survey.parents):
-        critical = len(children[parent]) > 1
+        critical = len(children[parent]) > 1  # |child(s)| > 1 of CARL eq. 13
         if critical:
             gains[step] = expected[step] - expected[parent]  # CARL eq. 11
         else:
             gains[step] = gains[parent]  # CARL eq. 16
         if survey.masked[step] is not None:
             continue
+        # Tested before eq. 13: an only child that is left out may still be trained, by
+        # `train --update all`; a step of the first phase may not.
         if step in left_out:
             survey.masked[step] = FIRST_PHASE
         elif settings.update == "critical" and not critical:
@@ -175,6 +176,8 @@ def expected_rewards(survey: Survey) -> list[float]:
     """
     children = survey.children()
     expected = list(survey.rewards)
+    # Algorithm 2, lines 4-13. Falling ids visit children before parents, as the paper's
+    # post-order does, at any depth; the root comes last.
     for state in (*range(len(survey.parents) - 1, -1, -1), ROOT):
         below = children[state]
         if len(below) == 1:

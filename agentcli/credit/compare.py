@@ -107,6 +107,8 @@ class Comparison:
         self._sample = sample
         self._draw = random.Random(seed)
         self._advantages = [array("d") for _ in names]
+        # Doubles hold every line and step number exactly, and one column is like
+        # another.
         self._lines = array("d")
         self._step_ids = array("d")
         self._kind_numbers = array("d")
@@ -207,9 +209,11 @@ class Comparison:
         distances = np.where(given.sum(axis=0) > 1, high - low, 0.0)
         lines = np.asarray(self._lines)
         step_ids = np.asarray(self._step_ids)
+        # The last key is the first to sort by.
         order = np.lexsort((step_ids, lines, -distances))
         rows = []
         for place in order[:most]:
+            # They are sorted by distance: all that follow agree, too.
             if distances[place] <= RESOLUTION:
                 break
             advantages = {}

@@ -130,6 +130,7 @@ class Repetition:
 
     def within(self, step: Step, acts: Sequence[Act]) -> int:
         """C_width of a step."""
+        # Three equal actions are two repetitions: the first of them is new.
         return len(acts) - len({action for _, action, _ in acts})
 
     def width(self, act: Act, acts: Sequence[Act], history: PastActs) -> int:
@@ -137,6 +138,8 @@ class Repetition:
         copy, action, before = act
         copies = 0
         for other, other_action, other_before in acts:
+            # "Other selected environments": copies that do not act in this step do not
+            # count.
             if other != copy:
                 same = (other_action, other_before) == (action, before)
                 copies += same or history.transitions(other, action, before) > 0
@@ -179,6 +182,7 @@ class Repetition:
         widths = power_sum(settings.beta, repeats.widths)
         r_action = depth / count + omega**repeats.within  # DPEPO eq. 3
         r_transition = (transitions + widths) / count  # DPEPO eq. 4
+        # App. B.2 gives the factor only; that it multiplies R_step is our reading.
         charged = 1.0
         if settings.invalid_factor is not None:
             charged = settings.invalid_factor**repeats.inadmissible
@@ -226,6 +230,7 @@ def assign(
     scale = leaves.scale
     repetition = repetition_of()
     repeats = step_repeats(survey, settings, repetition)
+    # R_step depends on the path to a step, not on its leaves: a shared step has one.
     weights = [repetition.weigh(one, settings) for one in repeats]
     shares_by_step = None
     if settings.outcome == "score" and settings.prefix == "merge":
@@ -239,6 +244,8 @@ def assign(
             shares = shares_by_step[step]
         gain = 0.0
         loss = 0.0
+        # Eq. 8 has two cases by the sign of Phi_traj. A shared step has leaves of both
+        # signs, so each is weighed by its own case and then averaged.
         for share, outcome in shares:
             phi = share * scale(outcome - penalty)  # DPEPO eq. 7
             if phi > 0:
@@ -282,6 +289,8 @@ def step_repeats(
     history = PastActs()
     acts: list[list[Act]] = [[] for _ in steps]
     for visit in survey.visits():
+        # Everything below has been seen: what the step did is history for its siblings
+        # no longer.
         if visit < 0:
             history.leave(acts[~visit])
             continue

@@ -255,6 +255,7 @@ class Account:
         """The first part whose equation gives another value; None if all agree."""
         for name, value in self._parts.items():
             shown = self.numbers.get(name, value)
+            # Written with `not <=`, so that NaN differs.
             if not abs(shown - value) <= precision * self.magnitude:
                 return name.removesuffix("_")
         return None
@@ -376,6 +377,8 @@ def _spelled(part: str) -> str:
 
 
 def _value(node: ast.expr, numbers: Mapping[str, float]) -> float:
+    # No calls, attributes or comparisons: the formula of an installed method may
+    # compute with its numbers, and do nothing else.
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         left = _value(node.left, numbers)
         right = _value(node.right, numbers)

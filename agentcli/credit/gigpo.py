@@ -75,6 +75,8 @@ def assign(
     )
     entries = []
     for step, _, value, gain in rows:
+        # A step that the policy did not choose is not compared, but its reward is
+        # passed on.
         weight = float(survey.masked[step] is None and survey.asked[step])
         entries.append((step, value + gain - survey.penalties[step], weight))
     row_keys = [keys[row[0]] for row in rows]
@@ -87,6 +89,7 @@ def assign(
         scale = states.scales[keys[step]]
         parts = {
             "trajectory": leaves.scale(reward - penalty),
+            # The penalty is charged after discounting: earlier steps do not pay for it.
             "step": settings.w * scale(value + gain - penalty),
             "return": value + gain,
             "group": scale.center,

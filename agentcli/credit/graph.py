@@ -228,6 +228,8 @@ def _walk(
         if not pruned:
             nodes[target].visits += 1
             edge = (source, target, graph.actions[place])
+            # A triple of T (RewardFlow eq. 2): the union over trajectories, with its
+            # count.
             graph.counts[edge] = graph.counts.get(edge, 0) + 1
         graph.add(source, target, pruned=pruned)
     return arrived
@@ -269,6 +271,7 @@ def hops_to(
 
     One breadth-first search from all goals on the reversed edges, O(nodes + edges).
     """
+    # "Multi-source inverse BFS" (RewardFlow 4.1): T is walked backwards.
     before: list[list[int]] = [[] for _ in range(nodes)]
     for source, target in edges:
         before[target].append(source)
@@ -294,6 +297,7 @@ def _set_values(graph: StateGraph, gamma: float, distance: str) -> None:
     goals = graph.goals
     # Two actions between the same states are one edge of the search.
     pairs = dict.fromkeys((source, target) for source, target, _ in graph.counts)
+    # d(s) of eq. 3: one search from all of S_succ finds the nearest of them.
     searches = [goals]
     if distance == "mean":
         searches = [[goal] for goal in goals]
@@ -306,6 +310,7 @@ def _set_values(graph: StateGraph, gamma: float, distance: str) -> None:
                 totals[number] += hops
                 reached[number] += 1
     for node, total, count in zip(nodes, totals, reached, strict=True):
+        # Without a path d is infinite, so R stays 0.
         if count:
             node.hops = total / count
             node.value = gamma**node.hops  # RewardFlow eq. 3

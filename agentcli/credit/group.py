@@ -49,9 +49,11 @@ def scale_of(
         return Scale(group[0][0], 0.0)
     total = math.fsum([weight for _, weight in group])
     mean = math.fsum([weight * score for score, weight in group]) / total
+    # Weights 1 / T add up to 1 but for rounding.
     if total <= 1 + 1e-9:
         return Scale(mean, 0.0, total)
     squares = math.fsum([weight * (score - mean) ** 2 for score, weight in group])
+    # ddof 1, as torch.std has it by default.
     std = math.sqrt(squares / (total - 1))
     if std < smallest_std:
         return Scale(mean, 0.0, total)
@@ -59,6 +61,7 @@ def scale_of(
     if how == "std":
         factor = 1.0 / (std + EPSILON)
     elif how == "leave-one-out":
+        # R_i - (W mean - R_i) / (W - 1) = (R_i - mean) * W / (W - 1)
         factor = total / (total - 1)
     return Scale(mean, factor, total)
 

@@ -54,6 +54,7 @@ class Leaves:
     @cached_property
     def scale(self) -> Scale:
         """The mean of the group, and the factor on the distance from it."""
+        # Also with over = steps: its rows differ in penalties only.
         if self.survey.live[ROOT] <= 1:
             return Scale(0.0, 0.0)
         return scale_of(self.entries, self.how)
@@ -75,6 +76,7 @@ class Leaves:
                     entries.append((step, rewards[step] - penalty, 1.0))
             return entries
         counts = path_counts(survey)
+        # Penalties are 0 or p, so the largest is p (0 where no step is invalid).
         penalty = max(penalties, default=0.0)
         for end in survey.live_ends():
             length = counts.length[end]
@@ -85,6 +87,8 @@ class Leaves:
                 unit = 1.0 / length
             else:
                 unit = 1.0
+            # The rows of a trajectory have two scores only, R and R - p: two weighted
+            # entries stand for all of them, and the group stays small.
             entries.append((end, rewards[end], unit * (length - wrong)))
             if wrong:
                 entries.append((end, rewards[end] - penalty, unit * wrong))

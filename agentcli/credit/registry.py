@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from agentcli.errors import UsageError
-from agentcli.records.options import read
+from agentcli.records.section import read
 from agentcli.records.training_settings import Aggregate
 from agentcli.records.types import Credit, Tree
 from agentcli.registry import Registry, nearest

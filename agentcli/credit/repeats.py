@@ -40,7 +40,9 @@ class PastActs:
     """Counts of what every copy did along the current path."""
 
     def __init__(self) -> None:
+        # C_depth.
         self._actions: defaultdict[tuple[int, str], int] = defaultdict(int)
+        # M_depth, and of other copies M_width.
         self._transitions: defaultdict[Act, int] = defaultdict(int)
         self._latest: defaultdict[int, list[str]] = defaultdict(list)
 

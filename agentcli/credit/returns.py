@@ -64,6 +64,7 @@ def estimates(
             next_value = value[after[0]]
             next_advantage = advantage[after[0]]
         elif after:
+            # By leaves: the mean over paths, not over children, as of outcome rewards.
             leaves = sum([weights[n] for n in after])
             value_sum = math.fsum([weights[n] * value[n] for n in after])
             advantage_sum = math.fsum([weights[n] * advantage[n] for n in after])

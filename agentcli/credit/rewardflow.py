@@ -2,8 +2,8 @@
 
 RewardFlow sections 3-4:
 
-1. Build the state graph of the tree (graph.py) and give every state R(s) = gamma **
-   hops to the nearest success (eq. 3).
+1. Build the state graph of the tree (eq. 2; graph.py) and give every state R(s) =
+   gamma ** hops to the nearest success (eq. 3; `graph._set_values`).
 2. A step's gain is r = R(s') - R(s) (eq. 4). A pruned step stays in its state, s' = s.
 3. A_action = (r - mean) / F over Group(s): the steps of the tree that leave s by a
    transition in T (eq. 5-7). The only step from a state gets 0, and so does a pruned
@@ -161,13 +161,13 @@ def assign(
     for step, value in enumerate(moves.values):
         pruned = moves.pruned[step]
         gains.append(discount * moves.next_values[step] - value)  # RewardFlow eq. 4
-        idle.append(pruned and not survey.invalid[step])
+        idle.append(pruned and not survey.invalid[step])  # ours, as is its penalty
         scores.append(gains[step] - settings.no_op_penalty * idle[step])
         # A pruned step is in no Group(s) of eq. 5. Alone in a group it compares as 0.
         is_out = pruned and settings.group == "eq5"
         groups.append(("pruned", step) if is_out else moves.states[step])
     members = survey.entries(scores, settings.prefix)
-    states = Grouping(groups, members, division(settings.scale))
+    states = Grouping(groups, members, division(settings.scale))  # mu, F: eq. 6
 
     def advantage(step: int, reward: float) -> AdvantageParts:
         action = 0.0

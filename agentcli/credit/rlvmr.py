@@ -119,6 +119,7 @@ def _earned(survey: Survey, tags: list[str | None], first_mends: bool) -> list[f
     for step in steps:
         malformed = step.validity is Validity.MALFORMED
         actions.append(None if malformed else step.action)
+    # How often each action was taken on the path to the step that is visited.
     tried: dict[str | None, int] = {}
     earned = [0.0] * len(steps)
     for visit in survey.visits():
@@ -132,6 +133,7 @@ def _earned(survey: Survey, tags: list[str | None], first_mends: bool) -> list[f
             earned[visit] = float(action is not None and times == 0)
         elif tags[visit] == "reflection":
             parent = survey.parents[visit]
+            # A first step follows nothing. Only the release counts it as mending.
             mended = first_mends
             if parent != ROOT:
                 mended = _mended(steps[parent], steps[visit])

@@ -110,6 +110,8 @@ def embedding_clusters(
     clusters: dict[str, str] = {}
     first: list[int] = []
     for number, key in enumerate(keys):
+        # Unit vectors: a product is a cosine. The first representative that is near
+        # wins.
         near = torch.nonzero(vectors[first] @ vectors[number] >= threshold - TOLERANCE)
         if len(near):
             clusters[key] = keys[first[int(near[0])]]

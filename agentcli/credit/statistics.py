@@ -146,6 +146,7 @@ class CreditStatistics:
             )
         before = self._assigned
         total = before + count
+        # The mean square less the squared mean would lose its digits to cancellation.
         shift = mean - self._mean
         within = math.fsum((value - mean) ** 2 for value in advantages)
         self._squares += within + shift**2 * before * count / total

@@ -227,6 +227,7 @@ def survey_of(tree: Tree, switches: Switches) -> Survey:
         outcome = steps[end].outcome
         live[end] = int(outcome is not Outcome.ERRORED)
         won[end] = int(outcome is Outcome.SUCCESS)
+    # Falling ids: a step has been counted before it is added to its parent.
     for number in range(size - 1, -1, -1):
         if live[number]:
             parent = parents[number]

@@ -39,6 +39,7 @@ def assign(tree: Tree, settings: TreerlSettings) -> Credit:
     # By state: the leaves below its invalid children, each with one penalty.
     penalised = [0] * len(survey.live)
     for step, parent in enumerate(survey.parents):
+        # A child counts once per leaf, as V(parent) does.
         penalised[parent] += survey.live[step] * survey.invalid[step]
 
     def advantage(step: int, parent: int) -> AdvantageParts:
@@ -47,10 +48,12 @@ def assign(tree: Tree, settings: TreerlSettings) -> Credit:
         penalty_above = (
             settings.invalid_penalty * penalised[parent] / survey.live[parent]
         )
+        # V(s) - V(root), the global term of eq. 26.
         above_root = score - root_score
         if single:
             # A single trajectory has no other to compare with.
             above_root = 0.0
+        # V(s) - V(parent), the local term.
         above_parent = score - (rewards[parent] - penalty_above)
         parts = {
             "value": rewards[step],
@@ -83,6 +86,7 @@ def assign(tree: Tree, settings: TreerlSettings) -> Credit:
 
 def mean_penalty(survey: Survey) -> float:
     """The mean penalty per step of each live trajectory, averaged; 0 without any."""
+    # Penalties are 0 or p, so the largest is p.
     penalty = max(survey.penalties, default=0.0)
     trajectories = survey.live[ROOT]
     if not penalty or not trajectories:

@@ -37,8 +37,8 @@ from typing import (
 import msgspec
 
 from agentcli.errors import EngineError, UsageError
-from agentcli.records.options import read
 from agentcli.records.pictures import Picture as Picture
+from agentcli.records.section import read
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Reward, Task
 

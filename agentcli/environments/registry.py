@@ -13,7 +13,7 @@ import msgspec
 
 from agentcli.environments.protocol import Card, Engine, World
 from agentcli.errors import AgentCliError, MissingError, UsageError
-from agentcli.records.options import fault_and_path
+from agentcli.records.section import fault_and_path
 from agentcli.records.settings import EnvironmentSettings, Settings
 from agentcli.records.types import Task
 from agentcli.registry import Registry, nearest, prints_aside

@@ -36,6 +36,7 @@ async def explore(actor: Actor, settings: ArpoRollout) -> Tree:
     """
     settings.check()
     actor.roots = settings.roots
+    # H_initial is kept for each root: all forks of a trajectory share its first step.
     rises = rising_entropy(settings.entropy, "--method spark")
     root = await actor.start()
     frontier = [(root, index) for index in range(settings.roots)]
@@ -43,6 +44,7 @@ async def explore(actor: Actor, settings: ArpoRollout) -> Tree:
     while frontier and leaves < settings.leaves:
         acts = [actor.act(state, index) for state, index in frontier]
         nodes = await asyncio.gather(*acts)
+        # The next acts: on from each new state, and again from a surprising state.
         following: list[tuple[Node, int]] = []
         for (state, index), node in zip(frontier, nodes, strict=True):
             if not node.finished:
@@ -53,12 +55,15 @@ async def explore(actor: Actor, settings: ArpoRollout) -> Tree:
             # Called for every response: the first one of a trajectory sets H_initial.
             surprising = rises(node)
             if surprising and state is not root and index == 0:
+                # Z = B - 1. N is shared by all trajectories, first come in the fixed
+                # order.
                 more = min(settings.branching - 1, settings.leaves - leaves)
                 following += [(state, 1 + number) for number in range(more)]
                 leaves += more
         frontier = following
     # No more branching: trajectories need not wait for each other.
     await asyncio.gather(*(follow(actor, state, index) for state, index in frontier))
+    # App. C.5: what the triggers left of N goes to new trajectories.
     left = settings.leaves - leaves
     await follow_all(actor, root, range(settings.roots, settings.roots + left))
     return actor.tree("arpo")

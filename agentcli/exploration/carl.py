@@ -77,12 +77,15 @@ async def fork_progressively(
     def record(trajectory: list[Node]) -> None:
         for state, child in pairwise(trajectory):
             candidate = buffer.setdefault(state.lineage, Candidate(state))
+            # n of lines 8, 18 and 21.
             candidate.children += 1
             step = child.step
             # A child where the policy failed to answer has no entropy.
             if step is None or not was_sampled(step):
                 continue
             if criterion == "entropy":
+                # h of lines 7 and 16. Line 18 keeps a running mean; `sparseness` sums
+                # all.
                 candidate.surprises.append(surprise(step, "--criterion random"))
             else:
                 candidate.surprises.append(0.0)
@@ -94,14 +97,19 @@ async def fork_progressively(
     for trajectory in await follow_all(actor, root, range(settings.roots)):
         record(trajectory)
     # Lines 11-24.
+    # The paper's N.
     for turn in range(settings.leaves - settings.roots):
         candidates = [candidate for candidate in buffer.values() if candidate.surprises]
         # The policy never answered, so no state has an entropy.
         if not candidates:
             return
         if criterion == "entropy":
+            # Line 12. `max` takes the first of equals: the oldest, by the order of S.
             chosen = max(candidates, key=lambda candidate: candidate.sparseness)
         else:
+            # Seeded by the turn: what other trees do meanwhile does not change the
+            # draw.
             seed = derive_seed("fork", actor.seed, actor.task.id, turn)
             chosen = random.Random(seed).choice(candidates)
+        # Lines 13-23. The n children have the indices 0 to n - 1, so the next one is n.
         record(await follow(actor, chosen.node, chosen.children))

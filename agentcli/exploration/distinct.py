@@ -63,6 +63,8 @@ class Draws:
             thrown_away = 0
             if before:
                 await asyncio.wait(before)
+            # S of the docstring. A malformed response takes no action that could be
+            # repeated.
             taken = {sibling.result() for sibling in before} - {""}
             while action(drawn) in taken and thrown_away < self._most:
                 thrown_away += 1

@@ -41,6 +41,9 @@ class DpepoRollout(RolloutSettings, kw_only=True):
 async def explore(actor: Actor, settings: DpepoRollout) -> Tree:
     """Grows `leaves` trajectories from the root, each in `copies` copies."""
     limited = settings.beyond == "failure"
+    # Algorithm 1, line 5. The copies are forks of one initial state, so all begin
+    # alike.
     root = await actor.start(settings.copies, limited)
+    # Lines 6-9: t counts responses, however many copies one acts in.
     await follow_all(actor, root, range(settings.leaves))
     return actor.tree("dpepo")

@@ -150,6 +150,7 @@ def select(
     it also runs if no tool reaches the threshold. Ties go to the first in `scores`.
     """
     tools = [name for name in scores if name != COT]
+    # `max` and `min` take the first of equals, so ties follow the order of the tools.
     highest = max(tools, key=scores.__getitem__)
     if scores[COT] > scores[highest]:
         return COT
@@ -160,6 +161,7 @@ def select(
         return COT
     if rule == "random":
         return rng.choice(viable)
+    # Rare-tool 4.1: among the tools that would do, the one the judge likes least.
     return min(viable, key=scores.__getitem__)
 
 

@@ -17,8 +17,7 @@ from msgspec.structs import FieldInfo
 
 from agentcli.errors import UsageError
 from agentcli.exploration.registry import REGISTRY, make, method_names
-from agentcli.records.options import value_at
-from agentcli.records.section import Section
+from agentcli.records.section import Section, value_at
 from agentcli.records.settings import EvaluationSettings, RolloutSettings, Settings
 
 VOTING = "test-time-branch"

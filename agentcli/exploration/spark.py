@@ -56,9 +56,11 @@ async def explore(actor: Actor, settings: SparkRollout) -> Tree:
     settings.check()
     actor.roots = settings.roots
     root = await actor.start()
+    # Stage 1: M roots at the state h_0 (eq. 3).
     frontier = [(root, index) for index in range(settings.roots)]
     current = settings.roots
     while frontier and current < settings.leaves:
+        # Eq. 6: every continuation of every trajectory is sampled at the same time.
         acts = [actor.act(node, index) for node, index in frontier]
         nodes = await asyncio.gather(*acts)
         frontier = []
@@ -66,8 +68,10 @@ async def explore(actor: Actor, settings: SparkRollout) -> Tree:
             if node.finished:
                 continue
             width = 1
+            # Eq. 4-5: b = B where the response that led here says <explore>, else 1.
             if triggered(node):
                 width = min(settings.branching, settings.leaves - current + 1)  # eq. 7
+            # One active leaf becomes `width`; leaves that have ended still count.
             current += width - 1
             frontier += [(node, index) for index in range(width)]
     # No more branching: trajectories need not wait for each other.

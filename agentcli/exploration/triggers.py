@@ -52,6 +52,8 @@ def surprise(step: Step, instead: str) -> float:
             f"use {instead}"
         )
     stored = step.logprob_temperature
+    # Eq. 6 takes the expectation under the policy that acts. At another temperature,
+    # -log pi is not a sample of its entropy.
     if stored != step.temperature:
         raise UsageError(
             "entropies are those of the sampled distribution, at temperature "
@@ -59,6 +61,7 @@ def surprise(step: Step, instead: str) -> float:
             f"{stored:g}; use --temperature {stored:g}, or a server that returns "
             f"processed ones (policy.endpoint.logprobs=processed), or {instead}"
         )
+    # Eq. 8: per token, or long responses would always be the most surprising.
     return -math.fsum(step.logprobs) / len(step.logprobs)
 
 
@@ -117,6 +120,7 @@ def rising_entropy(settings: EntropySettings, instead: str) -> Trigger:
         entropy = surprise(node.step, instead)
         # Parents come first, so the first entropy is that of the first step.
         first = first_entropies.setdefault(node.lineage[0], entropy)
+        # alpha + beta * (H_t - H_initial)
         score = settings.base + settings.weight * (entropy - first)  # CARL eq. 28
         return score > settings.threshold
 

@@ -25,8 +25,8 @@ from agentcli.errors import (
 from agentcli.policies.chat import prompt_ids, set_template_kwargs
 from agentcli.policies.quiet import only_errors_logged, stdout_on_stderr
 from agentcli.records.faults import UNREADABLE
+from agentcli.records.free_memory import lacks_memory
 from agentcli.records.regular import is_there, open_regular, read_regular
-from agentcli.records.shortage import lacks_memory
 
 if TYPE_CHECKING:
     from torch import Tensor

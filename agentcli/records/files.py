@@ -41,6 +41,7 @@ def derive_seed(*parts: int | str) -> int:
 
     Every seed that depends on another one is derived with this function.
     """
+    # With the types, so that 1 and "1" give different seeds.
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")

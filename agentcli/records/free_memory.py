@@ -1,9 +1,12 @@
-"""The main memory that this process may still take.
+"""The main memory that this process may still take, and what to say if it ran out.
 
 It is the least of what the machine has left, what the control groups of a container or
-a batch job leave, and what a limit on the address space (ulimit -v) leaves.
+a batch job leave, and what a limit on the address space (ulimit -v) leaves. Under such
+a limit every allocation may fail. Python raises MemoryError, but the loader of shared
+libraries, C++ and threads raise errors of their own.
 """
 
+import errno
 import os
 import re
 import resource
@@ -22,6 +25,16 @@ NAMES = {
 """
 FILES_IN_CACHE = "inactive_file"
 """The line of memory.stat with the use that the kernel gives back by itself."""
+SIGNS = re.compile(
+    "bad_alloc|failed to map segment|(?:not|n't) allocate|can't start new thread"
+    "|error return without exception set",
+    re.IGNORECASE,
+)
+"""How libraries put it."""
+TORCH_ADDRESSES = 850 << 20
+"""Bytes of addresses that the imports of torch and transformers take (measured on a
+CPU). With fewer, a library may abort the process, or wait for ever.
+"""
 
 
 def free_memory() -> int:
@@ -39,6 +52,51 @@ def address_limit() -> int | None:
     """Bytes of addresses that `ulimit -v` allows this process; None: any number."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if limit == resource.RLIM_INFINITY else limit
+
+
+def lacks_memory(error: BaseException | None) -> bool:
+    """Whether memory ran out, in this error or in one that caused it."""
+    while error is not None:
+        if isinstance(error, MemoryError) or SIGNS.search(str(error)):
+            return True
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            return True
+        error = error.__cause__
+    return False
+
+
+def require_addresses(count: int) -> None:
+    """Raises MemoryError if a limit allows this process fewer bytes of addresses."""
+    allowed = address_limit()
+    if allowed is not None and allowed < count:
+        raise MemoryError(f"{count >> 20} MiB of addresses are needed")
+
+
+def shortage() -> str:
+    """What is short, and what to do about it."""
+    allowed = address_limit()
+    if allowed is None:
+        return (
+            "memory ran out; end other programs, or lower what is computed at a time "
+            "(--concurrency, --set train.rows_per_microbatch)"
+        )
+    return (
+        f"memory ran out: `ulimit -v` allows this process {allowed >> 20} MiB; allow "
+        "more with: ulimit -v unlimited"
+    )
+
+
+def use_threads(count: int) -> None:
+    """Imports torch, and sets the number of its threads in this process.
+
+    It is one by default: more are much slower on shared cores.
+
+    Raises MemoryError where a limit leaves too little room for it.
+    """
+    require_addresses(TORCH_ADDRESSES)
+    import torch
+
+    torch.set_num_threads(count)
 
 
 def _left_by_groups() -> Iterator[int]:

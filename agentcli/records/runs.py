@@ -1,14 +1,17 @@
-"""A run directory: the path of each file, and the manifest that records their origin.
+"""A run directory: its paths, its manifest, and the lock of whoever writes to it.
 
 A stage removes its manifest entry, writes its files, and writes its entry last,
 atomically. So a manifest that names a stage guarantees that the stage's output is
 complete, and its checksums are those of the files.
 """
 
+import fcntl
 import hashlib
 import io
+import os
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,16 +21,26 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from agentcli.errors import DataError, UsageError
 from agentcli.records.checksums import MANIFEST, checksums
 from agentcli.records.files import read_json, sha256_file, write_json
-from agentcli.records.regular import is_there, open_regular
+from agentcli.records.regular import is_there, open_regular, refuse_irregular
 from agentcli.records.types import Manifest, StageRecord
 from agentcli.requirements import PACKAGE, requirements
 from agentcli.version import __version__
 
 BYSTANDERS = ("docs", "notebooks", "plots", "pytest", "test", "trackers")
 """Extras that no result depends on."""
+LOCK = ".lock"
+"""The file in a run that the process that writes to it keeps locked (flock).
+
+The kernel releases the lock when its holder is killed, so a file that is left behind
+locks nothing; it only says who holds the lock. Readers need no lock: every file appears
+complete or grows by complete lines. The package filelock falls back to the existence of
+a file where there is no flock, and a killed process leaves that behind for good.
+"""
 
 
 def credit_name(method: str) -> str:
@@ -246,6 +259,7 @@ def link_latest(run: Path) -> bool:
     link = run.parent / "latest"
     if link.exists() and not link.is_symlink():
         return False
+    # A new link is renamed over the old one: a reader always finds one of them.
     temporary = run.parent / f".latest.{run.name}"
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(run.name, target_is_directory=True)
@@ -385,3 +399,91 @@ def loop_folders(place: Path) -> list[Path]:
         if path.is_dir() and number.isdecimal():
             numbered.append((int(number), path))
     return [path for _, path in sorted(numbered)]
+
+
+class Holder(msgspec.Struct, kw_only=True):
+    """The process that writes to a run directory."""
+
+    command: str
+    process: int
+    host: str
+    since: str
+
+
+class RunLock:
+    """The lock, held from construction until `release` or the end of the process.
+
+    Creates the directory. Raises UsageError naming the other writer if there is one.
+    """
+
+    def __init__(self, run: Path, command: str, since: str) -> None:
+        run.mkdir(parents=True, exist_ok=True)
+        self._path = run / LOCK
+        self._descriptor = _locked(self._path)
+        holder = Holder(
+            command=command,
+            process=os.getpid(),
+            host=socket.gethostname(),
+            since=since,
+        )
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, msgspec.json.encode(holder) + b"\n", 0)
+
+    def release(self) -> None:
+        """Releases the lock; may be called more than once."""
+        if self._descriptor >= 0:
+            self._path.unlink(missing_ok=True)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def refuse_held(run: Path) -> None:
+    """Raises UsageError, as RunLock does, if another process is writing.
+
+    Writes nothing. During the check it takes a shared lock on an existing lock file, so
+    several processes can check at once.
+    """
+    path = run / LOCK
+    refuse_irregular(path)
+    with suppress(FileNotFoundError), open(path, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise _written_by_another(path) from error
+
+
+def _locked(path: Path) -> int:
+    """Opens and locks the file at `path`; returns its descriptor.
+
+    The holder may remove the file after we opened it and before we lock it. Our lock
+    would then protect nothing, so we try again.
+    """
+    refuse_irregular(path)
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise _written_by_another(path) from error
+        with suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(descriptor).st_ino:
+                return descriptor
+        os.close(descriptor)
+
+
+def _written_by_another(path: Path) -> UsageError:
+    return UsageError(
+        f"{path.parent} is being written by {_holder(path)}; wait for it, or write "
+        "elsewhere with -o DIR"
+    )
+
+
+def _holder(path: Path) -> str:
+    with suppress(OSError, msgspec.DecodeError):
+        holder = msgspec.json.decode(path.read_bytes(), type=Holder)
+        return (
+            f"`{holder.command}` (process {holder.process} on {holder.host}, since "
+            f"{holder.since})"
+        )
+    return "another command"

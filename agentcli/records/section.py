@@ -1,8 +1,20 @@
-"""The base class of settings sections, and the types of bounded numbers."""
+"""Sections of settings: their base class, bounded numbers, and how values are read.
 
-from typing import Annotated
+A bad value or name is refused in one line that names the key, and the nearest name or
+the choices.
+"""
 
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+import msgspec
 from msgspec import Meta, Struct
+
+from agentcli.errors import UsageError
+from agentcli.registry import closest, nearest
+
+OptionsT = TypeVar("OptionsT", bound=msgspec.Struct)
+Hint = Callable[[str, list[str]], str]
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Positive = Annotated[float, Meta(gt=0, le=1e9)]
@@ -15,3 +27,99 @@ CountFromZero = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 
 class Section(Struct, forbid_unknown_fields=True):
     """Base of all settings sections."""
+
+
+def read(
+    values: Mapping[str, Any],
+    kind: type[OptionsT],
+    place: str,
+    owner: str = "",
+    hint: Hint = lambda path, names: _nearest(path, names),
+) -> OptionsT:
+    """The values, typed and complete.
+
+    `place` begins an error, up to the path of the value in `values`; `owner` has the
+    settings, if it is not agentcli. `hint` gets the path of an unknown name and the
+    names that there are beside it. Raises UsageError for an unknown name or a bad
+    value.
+    """
+    fault = f"{owner} has no such setting" if owner else "no such setting"
+    for path, names in _unknown(values, kind, ""):
+        raise UsageError(f"{place}{path}: {fault}; {hint(path, names)}")
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        fault, path = fault_and_path(error)
+        # The check in the class itself already says "field: fault".
+        if not path:
+            raise UsageError(f"{place}{fault}") from error
+        choices = [str(choice) for choice in choices_at(kind, path)]
+        if choices:
+            fault = f"must be one of {', '.join(choices)}"
+            value = value_at(values, path)
+            if value is not None:
+                close = closest(str(value), choices)
+                fault += f", is {value!r}" + (
+                    f"; did you mean {close}?" if close else ""
+                )
+        raise UsageError(f"{place}{path}: {fault}") from error
+
+
+def fault_and_path(error: msgspec.ValidationError) -> tuple[str, str]:
+    """The fault that msgspec names, and the path of the value; "" for the whole."""
+    # msgspec writes "at key in $..." for a key of a mapping and "at $..." for a value.
+    text = str(error).replace("`", "").replace("at key in $", "at $")
+    fault, _, path = text.partition(" - at $")
+    return f"{fault[:1].lower()}{fault[1:]}", path.lstrip(".")
+
+
+def section_in(kind: Any) -> type[msgspec.Struct] | None:
+    """The section that a field of this type may hold; None for a plain value."""
+    for one in (kind, *get_args(kind)):
+        if isinstance(one, type) and issubclass(one, msgspec.Struct):
+            return one
+    return None
+
+
+def choices_at(section: type[msgspec.Struct], path: str) -> tuple[Any, ...]:
+    """The values that a Literal setting, or each item of a list of them, may have."""
+    kind: Any = section
+    for key in path.partition("[")[0].split("."):
+        inner = section_in(kind)
+        kind = None if inner is None else _types(inner).get(key)
+    if "[" in path and get_origin(kind) is list:
+        (kind,) = get_args(kind)
+    for one in (kind, *get_args(kind)):
+        if get_origin(one) is Literal:
+            return get_args(one)
+    return ()
+
+
+def _types(section: type[msgspec.Struct]) -> dict[str, Any]:
+    return {field.name: field.type for field in msgspec.structs.fields(section)}
+
+
+def _unknown(
+    values: Mapping[str, Any], kind: type[msgspec.Struct], above: str
+) -> Iterator[tuple[str, list[str]]]:
+    """The path of every unknown name, and the names that there are beside it."""
+    types = _types(kind)
+    for name, value in values.items():
+        path = f"{above}{name}"
+        if name not in types:
+            yield path, [f"{above}{known}" for known in types]
+            continue
+        inner = section_in(types[name])
+        if inner is not None and isinstance(value, Mapping):
+            yield from _unknown(value, inner, f"{path}.")
+
+
+def _nearest(path: str, names: list[str]) -> str:
+    return nearest(path, names) if names else "it has none"
+
+
+def value_at(values: Any, path: str) -> Any:
+    """The value at a dotted path of nested mappings; None if there is none."""
+    for key in path.split("."):
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values

@@ -118,6 +118,7 @@ def _refuse_shape(tree: Tree, place: str) -> None:
         fault = _misplaced(step, position)
         if fault is not None:
             raise _damaged(tree, place, position, fault)
+    # Only now: ends are judged by parents, which the first pass has checked.
     parents = {step.parent for step in tree.steps}
     for step in tree.steps:
         fault = _wrong_end(step, step.id in parents) or _wrong_count(step)

@@ -35,8 +35,8 @@ from agentcli.exploration.actor import Actor
 from agentcli.exploration.budget import Allowance
 from agentcli.exploration.registry import Explore, make
 from agentcli.policies.protocol import Policy, Reloadable
+from agentcli.records.free_memory import use_threads
 from agentcli.records.settings import Settings
-from agentcli.records.shortage import use_threads
 from agentcli.records.types import Task, Tree, TreeSeconds
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.sampling import (

@@ -28,7 +28,7 @@ from agentcli.exploration.settings import (
     rollout_class,
     settings_class,
 )
-from agentcli.records.options import read, section_in
+from agentcli.records.section import read, section_in
 from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.registry import closest, nearest
 from agentcli.stages.plan import without

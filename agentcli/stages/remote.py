@@ -22,8 +22,8 @@ from agentcli.errors import AgentCliError, DataError, MissingError
 from agentcli.exploration.settings import decode
 from agentcli.policies.load import CONFIG
 from agentcli.records.files import sha256_file
+from agentcli.records.free_memory import lacks_memory
 from agentcli.records.runs import versions
-from agentcli.records.shortage import lacks_memory
 from agentcli.records.types import Tree, TreeSeconds
 from agentcli.requirements import remedy_for
 from agentcli.stages.backend import LocalBackend, LocalSampler, TreeJob

@@ -35,9 +35,9 @@ from agentcli.policies.registry import (
 )
 from agentcli.policies.registry import REGISTRY as POLICIES
 from agentcli.prompts.registry import make_dialect
+from agentcli.records.free_memory import use_threads
 from agentcli.records.processes import process_count
 from agentcli.records.settings import ClusterSettings, Settings
-from agentcli.records.shortage import use_threads
 from agentcli.records.types import Panel
 from agentcli.registry import nearest
 from agentcli.stages.plan import (

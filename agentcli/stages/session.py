@@ -31,11 +31,18 @@ from agentcli.errors import UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.faults import printable
 from agentcli.records.files import RecordWriter, part_of, read_json, write_json, writing
-from agentcli.records.lock import RunLock, refuse_held
 from agentcli.records.pictures import drop_unnamed, keep_pictures
 from agentcli.records.processes import rank
 from agentcli.records.regular import is_there
-from agentcli.records.runs import RunDirectory, git_commit, link_latest, now, versions
+from agentcli.records.runs import (
+    RunDirectory,
+    RunLock,
+    git_commit,
+    link_latest,
+    now,
+    refuse_held,
+    versions,
+)
 from agentcli.records.types import StageRecord
 from agentcli.reports.standing import Count, Progress, Standing
 from agentcli.stages.plan import StagePlan, plain

@@ -107,7 +107,7 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
         existing(plan.model, "sft.model")
     limit = settings.sft.microbatch_limit
     used = fitting_settings(session, f"sft.{limit}", plan.need, session.progress.note)
-    from agentcli.records.shortage import use_threads
+    from agentcli.records.free_memory import use_threads
     from agentcli.training.imitation import ImitationTraining
     from agentcli.training.loop.job import Job
 

@@ -295,7 +295,7 @@ def perform(
     fitting = fitting_settings(session, f"train.{limit}", plan.need, note).train
     changes = {limit: getattr(fitting, limit)}
     used = with_changes(plan.used, train=changes)
-    from agentcli.records.shortage import use_threads
+    from agentcli.records.free_memory import use_threads
     from agentcli.training.loop.job import Job
 
     use_threads(settings.threads)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from agentcli.errors import UsageError
 from agentcli.policies.load import accelerator
-from agentcli.records.options import read
-from agentcli.records.section import Count, NotNegative, Positive, Section
+from agentcli.records.section import Count, NotNegative, Positive, Section, read
 from agentcli.records.training_settings import SftSettings, TrainSettings
 from agentcli.registry import Registry
 from agentcli.training.metrics import (

@@ -22,9 +22,9 @@ from agentcli.environments.registry import settle
 from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
 from agentcli.exploration.settings import decode
 from agentcli.records.files import write_json
+from agentcli.records.free_memory import shortage
 from agentcli.records.runs import link_latest
 from agentcli.records.settings import Settings
-from agentcli.records.shortage import shortage
 from agentcli.records.types import Manifest, StageRecord
 from agentcli.reports.output import to_yaml
 from agentcli.reports.standing import Standing

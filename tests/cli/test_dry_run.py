@@ -140,7 +140,7 @@ def test_an_interrupted_loop_is_compared_before_its_iterations() -> None:
 
 
 HOLDER = (
-    "import pathlib, sys; from agentcli.records.lock import RunLock; "
+    "import pathlib, sys; from agentcli.records.runs import RunLock; "
     "held = [RunLock(pathlib.Path(run), 'agentcli other', 'now') for run in sys.argv[1:]]; print('held', flush=True); input()"
 )
 

@@ -144,7 +144,7 @@ def test_a_run_has_one_writer(tmp_path: Path) -> None:
 
 def test_a_writer_that_was_killed_holds_nothing(tmp_path: Path) -> None:
     code = (
-        "import os, signal, pathlib, sys; from agentcli.records.lock import RunLock; "
+        "import os, signal, pathlib, sys; from agentcli.records.runs import RunLock; "
         "RunLock(pathlib.Path(sys.argv[1]), 'agentcli rollout', 'now'); os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == -9

@@ -36,6 +36,7 @@ class ReleaseRepetition(Repetition):
     def width(self, act: Act, acts: Sequence[Act], history: PastActs) -> int:
         """M_width: how often other copies made the transition, this step included."""
         copy, action, before = act
+        # The first action of a copy follows no other, so it makes no transition.
         if before is None:
             return 0
         times = 0

@@ -146,6 +146,7 @@ def propagated(transitions: Iterable[Transition], gamma: float) -> dict[str, flo
     index = {state: number for number, state in enumerate(rewards)}
     goals = [index[state] for state, reward in rewards.items() if reward > 0]
     edges = [(index[source], index[target]) for source, target in pairs]
+    # All goals have the same reward, so the nearest decides the maximum over paths.
     highest = max(rewards.values(), default=0.0)
     values = {}
     hops = hops_to(goals, edges, len(rewards))

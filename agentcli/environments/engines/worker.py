@@ -46,9 +46,9 @@ from agentcli.environments.protocol import (
     World,
 )
 from agentcli.environments.registry import make_engine, make_world
+from agentcli.records.free_memory import lacks_memory, shortage
 from agentcli.records.pictures import Picture, refuse_faulty
 from agentcli.records.settings import EnvironmentSettings
-from agentcli.records.shortage import lacks_memory, shortage
 from agentcli.version import __version__
 
 FAREWELL_SECONDS = 2.0

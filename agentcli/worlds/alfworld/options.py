@@ -13,8 +13,7 @@ import msgspec
 
 from agentcli.environments.protocol import PLACE
 from agentcli.errors import UsageError
-from agentcli.records.options import read
-from agentcli.records.section import Count, CountFromZero
+from agentcli.records.section import Count, CountFromZero, read
 
 GENERATOR_VERSION = 1
 """Increase when the same settings generate other games."""
