@@ -180,7 +180,6 @@ def plan(
     if objective.reads_credit:
         credit = source.existing_credit(settings.train.credit)
         sources.append(credit)
-    # A killed training must find its starting model again to resume.
     _refuse_replacing(target.checkpoint, model)
     refuse_adapter_beside_model(settings)
     check_model(model)
@@ -189,7 +188,6 @@ def plan(
     critic = critic_of(settings, model)
     check_critic(critic, "train.options.critic", "--set train.options.critic=DIR")
     settings = with_adapters(settings, model, critic)
-    # Moments lie beside the checkpoint that they belong to, whichever run that is.
     carried = RunDirectory(Path(model).parent).optimizer
     carry = _carries(settings) and is_there(carried)
     if carry:
@@ -256,6 +254,7 @@ def critic_of(settings: Settings, model: str) -> str | None:
 
 def _refuse_replacing(output: Path, start: str | None) -> None:
     """Raises UsageError if the output would overwrite the starting model."""
+    # A killed training must find its starting model again to resume.
     if start is not None and output.resolve() == Path(start).resolve():
         raise UsageError(
             f"{output} is what training starts from; write elsewhere with -o DIR"
