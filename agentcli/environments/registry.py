@@ -25,6 +25,7 @@ WORLDS = {
     "search_qa": "agentcli.worlds.search_qa.world:SearchQaWorld",
     "sokoban": "agentcli.worlds.sokoban.world:SokobanWorld",
     "tool_qa": "agentcli.worlds.tool_qa.world:ToolQaWorld",
+    "tunnel": "agentcli.worlds.tunnel.world:TunnelWorld",
     "webshop": "agentcli.worlds.webshop.world:WebshopWorld",
 }
 """Name -> "module:Class"."""
