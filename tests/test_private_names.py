@@ -22,8 +22,8 @@ OVERRIDDEN = {
 }
 """Methods of their trainers that ours replace."""
 TRAINERS = (
-    "imitation.training:ImitationTrainer",
-    "preference.training:PreferenceTrainer",
+    "imitation:ImitationTrainer",
+    "preference:PreferenceTrainer",
     "ppo:PpoTrainer",
     "offline_ppo:OfflinePpoTrainer",
     "process_reward:ProcessRewardTrainer",
