@@ -34,7 +34,14 @@ from agentcli.records.pictures import require_pillow
 from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.generated import SPLITS, indulges, split_of
+from agentcli.worlds.generated import (
+    SPLITS,
+    Number,
+    SplitSizes,
+    drawn_as,
+    indulges,
+    split_of,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -60,21 +67,12 @@ INSTRUCTION = (
 
 IN_THE_PICTURE = "Cards: in the picture"
 
-Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
-
-
-class Deals(msgspec.Struct, kw_only=True, frozen=True):
-    """Deals of each split; a deal may come again within one."""
-
-    train: Number = 2000
-    valid: Number = 100
-    test: Number = 200
-
 
 class EzPointsOptions(msgspec.Struct, kw_only=True, frozen=True):
     """environment.options of EZPoints."""
 
-    deals: Deals = Deals()
+    deals: SplitSizes = SplitSizes()
+    """A deal may come again within a split."""
     seed: Number = 0
     pictures: bool = False
     """Whether the cards are shown as a picture, and not in words."""
@@ -197,9 +195,9 @@ class EzPointsEngine:
             require_pillow()
 
     def start(self, task: Task) -> Start:
-        """Deals the cards of a task."""
-        _, split, index = task.id.split("/")
-        self._deal = deal_of(self._options.seed, split, int(index))
+        """Deals the cards of a task. Raises DataError for a task of other options."""
+        split, index = drawn_as(task, str(self._options.seed))
+        self._deal = deal_of(self._options.seed, split, index)
         self._now = WrittenFormula()
         return Start(instruction=INSTRUCTION, observation=self._observe())
 

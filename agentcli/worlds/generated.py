@@ -4,13 +4,17 @@ import hashlib
 import random
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from agentcli.environments.protocol import PLACE
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import derive_seed
 from agentcli.records.types import Task
 from agentcli.registry import nearest
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 SPLITS = {"train": range(0, 70), "valid": range(70, 80), "test": range(80, 100)}
 """Split -> the texts that it holds, by their numbers."""
@@ -23,6 +27,14 @@ VOWELS = ("a", "e", "i", "o", "u", "ai", "ei", "ou")
 MIDDLES = (
     *("b", "d", "l", "ll", "m", "n", "nd", "r", "rv", "s", "st", "t", "th", "v", "x"),
 )
+
+
+class SplitSizes(msgspec.Struct, kw_only=True, frozen=True):
+    """Games of each split, of worlds that draw them one by one."""
+
+    train: Number = 2000
+    valid: Number = 100
+    test: Number = 200
 
 
 def indulges(habits: Any, habit: str, episode_seed: int) -> bool:
@@ -62,6 +74,18 @@ def foreign_task(task: Task) -> DataError:
         f"task {task.id}: it is none of these environment.options and --data; use "
         "those of its panel"
     )
+
+
+def drawn_as(task: Task, digest: str) -> tuple[str, int]:
+    """The split and the number of a task with the id DIGEST/SPLIT/NUMBER.
+
+    Raises DataError for a task of other settings.
+    """
+    prefix, _, rest = task.id.partition("/")
+    split, _, number = rest.partition("/")
+    if prefix != digest or not number.isdecimal():
+        raise foreign_task(task)
+    return split, int(number)
 
 
 def spelled(name: str, argument: str) -> str:

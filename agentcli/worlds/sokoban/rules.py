@@ -14,7 +14,7 @@ import msgspec
 
 from agentcli.errors import UsageError
 from agentcli.records.files import derive_seed
-from agentcli.worlds.generated import split_number
+from agentcli.worlds.generated import Number, SplitSizes, split_number
 
 WALL, FLOOR, TARGET, BOX, BOX_ON_TARGET, PLAYER, PLAYER_ON_TARGET = "#_OX√PS"
 MOST_STATES = 200_000
@@ -154,16 +154,7 @@ SPLITS = {
 PATIENCE = 2000
 """Levels drawn before the options are refused."""
 
-Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Length = Annotated[int, msgspec.Meta(ge=1, le=200)]
-
-
-class Levels(msgspec.Struct, kw_only=True, frozen=True):
-    """Levels of each split."""
-
-    train: Number = 2000
-    valid: Number = 100
-    test: Number = 200
 
 
 class SokobanOptions(msgspec.Struct, kw_only=True, frozen=True):
@@ -177,7 +168,7 @@ class SokobanOptions(msgspec.Struct, kw_only=True, frozen=True):
     shortest: Length = 4
     longest: Length = 15
     """Fewest and most actions that the best solution takes."""
-    levels: Levels = Levels()
+    levels: SplitSizes = SplitSizes()
     seed: Number = 0
     pictures: bool = False
     """Whether the room is shown as a picture, and not in signs."""

@@ -25,13 +25,13 @@ from agentcli.environments.protocol import (
     Start,
     options_of,
 )
-from agentcli.errors import DataError, EngineError
+from agentcli.errors import EngineError
 from agentcli.records.files import derive_seed
 from agentcli.records.pictures import require_pillow
 from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.generated import strikes
+from agentcli.worlds.generated import drawn_as, strikes
 from agentcli.worlds.sokoban.rules import (
     BOX,
     BOX_ON_TARGET,
@@ -287,13 +287,8 @@ class SokobanEngine:
 
     def start(self, task: Task) -> Start:
         """Opens a task. Raises DataError for a task of other options."""
-        prefix, split, index = task.id.split("/")
-        if prefix != self._options.digest():
-            raise DataError(
-                f"task {task.id}: these environment.options make "
-                f"{self._options.digest()}; use those of its panel"
-            )
-        self._position = draw_level(self._options, split, int(index))
+        split, index = drawn_as(task, self._options.digest())
+        self._position = draw_level(self._options, split, index)
         instruction = PICTURED if self._options.pictures else INSTRUCTION
         return Start(instruction=instruction, observation=self._observe(True, 0.0))
 

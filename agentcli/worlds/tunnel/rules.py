@@ -15,6 +15,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from agentcli.records.files import derive_seed
+from agentcli.worlds.generated import Number, SplitSizes
 
 COLOURS = (
     *("red", "green", "blue", "white", "black", "brown", "grey", "pink"),
@@ -23,17 +24,8 @@ COLOURS = (
 ANIMALS = ("owl", "fox", "hare", "wolf", "bear", "swan", "toad", "crab", "lynx", "mole")
 GO_ON, TURN_BACK, LOOK, KNOCK, OPEN = "go on", "turn back", "look", "knock", "open"
 
-Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Some = Annotated[int, msgspec.Meta(ge=1, le=100)]
 Few = Annotated[int, msgspec.Meta(ge=0, le=20)]
-
-
-class GameCounts(msgspec.Struct, kw_only=True, frozen=True):
-    """GameCounts of each split."""
-
-    train: Number = 2000
-    valid: Number = 100
-    test: Number = 200
 
 
 class TunnelOptions(msgspec.Struct, kw_only=True, frozen=True):
@@ -77,12 +69,12 @@ class TunnelOptions(msgspec.Struct, kw_only=True, frozen=True):
     """end: 1 for a game in which every door was right. graded: the share of right
     doors, at the end. each: its share for each right door at once.
     """
-    games: GameCounts = GameCounts()
+    games: SplitSizes = SplitSizes()
     seed: Number = 0
 
     def digest(self) -> str:
         """The part of a task's id that names the options that it was drawn under."""
-        shape = msgspec.structs.replace(self, games=GameCounts())
+        shape = msgspec.structs.replace(self, games=SplitSizes())
         return hashlib.sha256(msgspec.json.encode(shape)).hexdigest()[:8]
 
 
@@ -154,13 +146,11 @@ class Tunnel(msgspec.Struct, frozen=True):
         return Spot(passage=passage, right=place.right + (not wrong))
 
     def is_wrong(self, place: Spot, action: str) -> bool:
-        """Whether an action opens a wrong door."""
+        """Whether an action opens a wrong door; a door that is not there is none."""
         verb, _, colour = action.partition(" ")
-        return (
-            self.at_doors(place)
-            and verb == OPEN
-            and colour != self.right[place.passage]
-        )
+        if verb != OPEN or action not in self.actions(place):
+            return False
+        return colour != self.right[place.passage]
 
     def reward(self, before: Spot, after: Spot) -> float:
         """What a step is paid."""

@@ -17,12 +17,12 @@ from agentcli.environments.protocol import (
     Start,
     options_of,
 )
-from agentcli.errors import DataError, EngineError
+from agentcli.errors import EngineError
 from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.generated import strikes
+from agentcli.worlds.generated import drawn_as, strikes
 from agentcli.worlds.tunnel.rules import (
     COLOURS,
     GO_ON,
@@ -65,13 +65,8 @@ class TunnelEngine:
 
     def start(self, task: Task) -> Start:
         """Opens a task. Raises DataError for a task of other options."""
-        digest, split, index = task.id.split("/")
-        if digest != self._options.digest():
-            raise DataError(
-                f"task {task.id}: these environment.options make "
-                f"{self._options.digest()}; use those of its panel"
-            )
-        self.game: Tunnel = draw_game(self._options, split, int(index))
+        split, index = drawn_as(task, self._options.digest())
+        self.game: Tunnel = draw_game(self._options, split, index)
         self._moment: Moment = (Spot(), True, False, False, 0.0)
         return Start(instruction=INSTRUCTION, observation=self._observe())
 
@@ -211,10 +206,14 @@ class TunnelWorld:
         tried: list[str] = []
         if self.options.wrong != "back":
             return tried
-        for action, text in zip(context.actions, context.observations[1:], strict=True):
-            verb, _, colour = action.partition(" ")
-            if verb != OPEN:
+        doors = COLOURS[: self.options.doors]
+        seen = context.observations
+        for before, action, after in zip(seen, context.actions, seen[1:], strict=False):
+            verb, _, colour = " ".join(action.lower().split()).partition(" ")
+            # On the way there is no door to open, and the text has a distance or none.
+            at_doors = "doors" in before and "to doors" not in before
+            if verb != OPEN or colour not in doors or not at_doors:
                 continue
             # A right door ends the search at these doors.
-            tried = [*tried, colour] if text.startswith(WRONG) else []
+            tried = [*tried, colour] if after.startswith(WRONG) else []
         return tried
