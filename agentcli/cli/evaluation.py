@@ -1,12 +1,17 @@
 """The commands `agentcli eval`, `pass-at-k` and `test-time-branch`."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentcli.cli import options
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.method_options import voting_options
 from agentcli.cli.option import file_option, method_option
+
+if TYPE_CHECKING:
+    from agentcli.stages.evaluate import EvaluationPlan
 
 SAMPLES = method_option(
     "--samples", "Episodes per task.", int, path="evaluation.samples"
@@ -66,16 +71,22 @@ def folder(call: Call) -> Path:
     return call.place.new_run()
 
 
+def _measure(call: Call, plan_of: "Callable[..., EvaluationPlan]") -> None:
+    """Carries out the evaluation that `plan_of` plans."""
+    from agentcli.stages.evaluate import perform
+
+    model = call.place.model(call.settings)
+    call.carry_out(plan_of(call.settings, folder(call), model=model), perform)
+
+
 def evaluate(call: Call) -> None:
     """Measure the success rate, with its interval, on a whole panel.
 
     Plays every episode once. Writes RUN/evaluation/.
     """
-    from agentcli.stages.evaluate import perform, plan_evaluation
+    from agentcli.stages.evaluate import plan_evaluation
 
-    model = call.place.model(call.settings)
-    plan = plan_evaluation(call.settings, folder(call), model=model)
-    call.carry_out(plan, perform)
+    _measure(call, plan_evaluation)
 
 
 EVAL = Command(
@@ -92,11 +103,9 @@ def pass_at_k(call: Call) -> None:
 
     It is estimated from n samples per task. Writes RUN/evaluation/.
     """
-    from agentcli.stages.evaluate import perform, plan_pass_at_k
+    from agentcli.stages.evaluate import plan_pass_at_k
 
-    model = call.place.model(call.settings)
-    plan = plan_pass_at_k(call.settings, folder(call), model=model)
-    call.carry_out(plan, perform)
+    _measure(call, plan_pass_at_k)
 
 
 PASS_AT_K = Command(
@@ -113,11 +122,9 @@ def test_time_branch(call: Call) -> None:
 
     There the next decision is sampled several times, and the vote decides.
     """
-    from agentcli.stages.evaluate import perform, plan_test_time_branch
+    from agentcli.stages.evaluate import plan_test_time_branch
 
-    model = call.place.model(call.settings)
-    plan = plan_test_time_branch(call.settings, folder(call), model=model)
-    call.carry_out(plan, perform)
+    _measure(call, plan_test_time_branch)
 
 
 TEST_TIME_BRANCH = Command(
