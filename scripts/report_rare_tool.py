@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from over_seeds import paired_t
 
 from agentcli.evaluation.calls import CallShares, call_shares
+from agentcli.evaluation.seeds import paired_t
 from agentcli.evaluation.statistics import mcnemar_exact, wilson
 from agentcli.evaluation.summary import successes_by_task
 from agentcli.records.files import read_records, write_json

@@ -12,9 +12,14 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
-from over_seeds import area_under, least_signed_rank_p, paired_t, steps_to_level
 from reproduce_results import Results, Run, Scores, Start
 
+from agentcli.evaluation.seeds import (
+    area_under,
+    least_signed_rank_p,
+    paired_t,
+    steps_to_level,
+)
 from agentcli.evaluation.statistics import (
     clustered_bootstrap,
     mcnemar_exact,

@@ -14,7 +14,6 @@ from pathlib import Path
 from statistics import fmean
 
 import msgspec
-from over_seeds import least_signed_rank_p
 from reproduce_measures import (
     LEVELS,
     STARTS,
@@ -35,6 +34,7 @@ from reproduce_measures import (
 from reproduce_results import Run, load
 
 from agentcli.errors import AgentCliError
+from agentcli.evaluation.seeds import least_signed_rank_p
 from agentcli.evaluation.training import PARTS
 
 LABELS = ("L0", "L0-greedy", "L2")

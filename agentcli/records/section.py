@@ -110,8 +110,15 @@ def _unknown(
             yield path, [f"{above}{known}" for known in types]
             continue
         inner = section_in(types[name])
-        if inner is not None and isinstance(value, Mapping):
+        if inner is None or not isinstance(value, Mapping):
+            continue
+        if get_origin(types[name]) is not dict:
             yield from _unknown(value, inner, f"{path}.")
+            continue
+        # The keys of a mapping of sections are the user's own.
+        for key, section in value.items():
+            if isinstance(section, Mapping):
+                yield from _unknown(section, inner, f"{path}.{key}.")
 
 
 def _nearest(path: str, names: list[str]) -> str:

@@ -10,6 +10,7 @@ from agentcli.evaluation.record import EvaluationSummary, LoopMetrics
 from agentcli.evaluation.summary import summarise
 from agentcli.records.chats import Preference, PromptCompletion, answered, asked
 from agentcli.records.settings import Settings
+from agentcli.records.study import ArmOutcome, SeedDifference, StudyResults
 from agentcli.records.types import (
     Credit,
     Episode,
@@ -93,6 +94,14 @@ def evaluation() -> EvaluationSummary:
     return msgspec.convert(found | {"pass_at_k": {"1": {"rate": 0.5, "low": 0.25, "high": 1.0}}}, EvaluationSummary)
 
 
+def study_results() -> StudyResults:
+    outcome = ArmOutcome(arm="carl", seed=1, panels={"L0": 0.5}, course=[0.25, 0.5], totals={"steps": 10.0})
+    gain = SeedDifference(
+        measure="L0", arm="carl", seeds=[0, 1], reference_mean=40.0, mean=50.0, gain=10.0, low=-3.5, high=23.5, p=0.5
+    )
+    return StudyResults(study={"title": "t"}, outcomes=[outcome], differences=[gain], verdict="holds", unlike=["steps"])
+
+
 def panel() -> Panel:
     return make_panel("L0", "alfworld", [task(1), task(2)])
 
@@ -155,6 +164,7 @@ def every_record() -> dict[str, Any]:
             rejected_step=1,
         ),
         "panel": panel(),
+        "study": study_results(),
         "stage-record": stage_record(),
         "manifest": Manifest(stages={"rollout": stage_record(), "train": stage_record()}),
         **{name: metrics(kind) for name, kind in METRICS.items()},

@@ -4,10 +4,10 @@ import math
 from statistics import stdev
 
 import pytest
+from agentcli.evaluation.seeds import area_under, least_signed_rank_p, paired_t, steps_to_level
 from agentcli.evaluation.statistics import wilcoxon_exact
 from hypothesis import given
 from hypothesis import strategies as st
-from over_seeds import area_under, least_signed_rank_p, paired_t, steps_to_level
 from scipy import stats
 
 

@@ -1,0 +1,378 @@
+"""study: plays a file's starts and arms as ordinary runs, and passes over what ended.
+
+Every stage is a command of its own process, as a person would type it, in
+OUT/SEED/{demos,start,ARM}. A seed's arms begin once its start has ended. A command that
+has ended with the same words is not started again; one that was killed is resumed.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from shlex import join
+from tempfile import TemporaryDirectory
+from threading import Event
+from typing import Any
+
+from agentcli.credit.registry import make as make_credit
+from agentcli.errors import AgentCliError, UsageError
+from agentcli.exploration.registry import check as check_exploration
+from agentcli.records.files import write_atomic
+from agentcli.records.runs import RunDirectory
+from agentcli.records.section import read
+from agentcli.records.study import PanelChoice, Study, seeds_of
+from agentcli.reports.standing import Progress, Standing
+from agentcli.stages.layers import overlay, resolve
+from agentcli.stages.yaml_files import Values, read_yaml
+
+START = "start"
+"""The folder of a seed's start."""
+SIZES = "sizes"
+"""Key of a study file: values that lie over the others, by the name of a size."""
+FLAGS = ("--resume", "-q")
+"""What is added to every command."""
+BOOT = """
+import sys
+from agentcli.cli.app import main
+if sys.platform == "linux":
+    from agentcli.records.kernel import die_with_parent
+    die_with_parent(15)
+main()
+"""
+"""Runs a command that ends with the study, even if that is killed. It can be resumed
+then: nothing else writes its files.
+"""
+
+
+@dataclass(frozen=True)
+class StageCommand:
+    """One stage of one run."""
+
+    folder: Path
+    stage: str
+    """Its name in the manifest."""
+    words: tuple[str, ...]
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended as it would be typed now."""
+        record = RunDirectory(self.folder).finished(self.stage)
+        return record is not None and record.command[1:] == [*self.words, *FLAGS]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Commands that need each other, in their order."""
+
+    name: str
+    """Of the arm and its seed."""
+    commands: tuple[StageCommand, ...]
+    after: str | None = None
+    """The chain that must have ended before."""
+
+    @property
+    def left(self) -> list[StageCommand]:
+        """What is still to be done: from the first that has not ended."""
+        for place, command in enumerate(self.commands):
+            if not command.ended:
+                return list(self.commands[place:])
+        return []
+
+
+@dataclass
+class StudyPlan:
+    """A study that is ready to begin."""
+
+    study: Study
+    out: Path
+    seeds: list[int]
+    arms: list[str]
+    chains: list[Chain] = field(default_factory=list)
+    files: dict[Path, str] = field(default_factory=dict)
+    """Settings files that the commands name, and what is in them."""
+
+
+def read_study(path: Path, size: str | None = None) -> Study:
+    """The study of a file, at one of its sizes; the first one if none is named.
+
+    Raises UsageError naming the file and the field.
+    """
+    values = dict(read_yaml(path))
+    sizes = values.pop(SIZES, {})
+    if not isinstance(sizes, dict):
+        raise UsageError(f"{path}: {SIZES}: takes values by the name of a size")
+    if size is None:
+        size = next(iter(sizes), None)
+    if size is not None:
+        if size not in sizes:
+            there = ", ".join(map(str, sizes)) or "none"
+            raise UsageError(f"{path}: {SIZES}: no size {size}; there are {there}")
+        values = dict(overlay(values, sizes[size] or {}))
+    return read(values, Study, f"{path}: ")
+
+
+def plan(
+    study: Study,
+    out: Path,
+    *,
+    only: Sequence[str] = (),
+    seeds: str | None = None,
+) -> StudyPlan:
+    """All commands of a study. Raises UsageError for settings that no stage would take.
+
+    `only` are the arms that are played, beside the reference.
+    """
+    unknown = [arm for arm in only if arm not in study.arms]
+    if unknown:
+        raise UsageError(f"--only {unknown[0]}: there are {', '.join(study.arms)}")
+    arms = [
+        arm for arm in study.arms if not only or arm in only or arm == study.reference
+    ]
+    place = "seeds" if seeds is None else "--seeds"
+    made = StudyPlan(study, out, seeds_of(seeds or study.seeds, place), arms)
+    shared = _settings_file(made, "all", study.settings)
+    for seed in made.seeds:
+        made.chains += _seed(made, seed, shared)
+    _check(made)
+    return made
+
+
+def _settings_file(made: StudyPlan, name: str, values: Values) -> list[str]:
+    """The words that give these settings to a command.
+
+    The file's name has a digest of its values: a changed study is another command.
+    """
+    # JSON is YAML, and has one spelling.
+    text = json.dumps(values, sort_keys=True, indent=1) + "\n"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    path = made.out / "settings" / f"{name}-{digest}.yaml"
+    made.files[path] = text
+    return ["--preset", made.study.preset, "-c", str(path)]
+
+
+def _check(made: StudyPlan) -> None:
+    """Raises UsageError for settings that no stage would take; writes nothing."""
+    with TemporaryDirectory() as folder:
+        for path, text in made.files.items():
+            copy = Path(folder) / path.name
+            copy.write_text(text, encoding="utf-8")
+            try:
+                settings = resolve(made.study.preset, [copy])
+                make_credit(settings.credit)
+                check_exploration(settings)
+            except UsageError as error:
+                name = path.stem.rpartition("-")[0]
+                fault = str(error).replace(f"{copy}: ", "")
+                raise UsageError(f"settings of {name}: {fault}") from error
+
+
+def _seed(made: StudyPlan, seed: int, shared: list[str]) -> Iterator[Chain]:
+    """The start of a seed, and its arms."""
+    study = made.study
+    home = made.out / str(seed)
+    folder = home / START
+    tail = ["--seed", str(seed)]
+    commands = []
+    model = study.start.model
+    if model is None:
+        demos = []
+        for place, values in enumerate(study.start.demos):
+            name = "demos" if not place else f"demos-{place + 1}"
+            words = _settings_file(made, name, overlay(study.settings, values))
+            demos.append(home / name)
+            commands.append(
+                StageCommand(
+                    demos[-1], "demos", ("demos", *words, *tail, "-o", str(demos[-1]))
+                )
+            )
+        sft = ("sft", *map(str, demos), *shared, *tail, "-o", str(folder))
+        commands.append(StageCommand(folder, "sft", sft))
+        model = str(folder / "checkpoint")
+        commands += _evaluations(folder, study.panels, shared, tail)
+    start = Chain(f"{START} {seed}", tuple(commands))
+    yield start
+    for arm in made.arms:
+        words = _settings_file(made, arm, overlay(study.settings, study.arms[arm]))
+        run = home / arm
+        loop = ("run", study.preset, *words[2:], "--model", model, *tail)
+        commands = [StageCommand(run, "run", (*loop, "-o", str(run)))]
+        commands += _evaluations(run, study.panels, words, tail)
+        yield Chain(f"{arm} {seed}", tuple(commands), after=start.name)
+
+
+def _evaluations(
+    folder: Path,
+    panels: Mapping[str, PanelChoice],
+    words: Sequence[str],
+    tail: Sequence[str],
+) -> list[StageCommand]:
+    commands = []
+    for label, panel in panels.items():
+        plays = ("--split", panel.split, "--samples", str(panel.samples))
+        how = ("--temperature", f"{panel.temperature:g}", "--label", label)
+        typed = ("eval", str(folder), *words, *plays, *how, *tail)
+        commands.append(StageCommand(folder, f"evaluation/{label}", typed))
+    return commands
+
+
+def perform(made: StudyPlan, jobs: int, progress: Progress) -> None:
+    """Plays what has not ended, `jobs` chains at a time.
+
+    A chain that fails stops nothing else. Raises AgentCliError at the end, naming the
+    first command that failed, with its error.
+    """
+    for path, text in made.files.items():
+        write_atomic(path, text.encode())
+    waiting = {chain.name: chain for chain in made.chains}
+    every = sum(len(chain.commands) for chain in made.chains)
+    left = sum(len(chain.left) for chain in made.chains)
+    progress.start(Standing("study", every, every - left))
+    failed: dict[str, str] = {}
+    stopped = Event()
+    running: dict[Future[str], Chain] = {}
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            while waiting or running:
+                ready = _ready(waiting, running.values(), failed)
+                for chain in ready[: jobs - len(running)]:
+                    del waiting[chain.name]
+                    task = pool.submit(_play, chain, made.out, progress, stopped)
+                    running[task] = chain
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for task in done:
+                    chain = running.pop(task)
+                    problem = task.result()
+                    if problem:
+                        failed[chain.name] = problem
+                        progress.note(f"{chain.name}: {problem}")
+        finally:
+            stopped.set()
+            progress.stop()
+    if failed:
+        name = next(chain.name for chain in made.chains if chain.name in failed)
+        raise AgentCliError(
+            f"{len(failed)} of {len(made.chains)} parts failed, first {name}: "
+            f"{failed[name]}; type the command again, it goes on"
+        )
+
+
+def _ready(
+    waiting: dict[str, Chain], running: Iterable[Chain], failed: dict[str, str]
+) -> list[Chain]:
+    """The chains that can begin. Without its start, a seed has no arms."""
+    busy = {chain.name for chain in running}
+    ready = []
+    for chain in list(waiting.values()):
+        if chain.after in failed:
+            failed[chain.name] = f"{chain.after} failed"
+            del waiting[chain.name]
+        elif chain.after not in waiting and chain.after not in busy:
+            ready.append(chain)
+    return ready
+
+
+def _play(chain: Chain, out: Path, progress: Progress, stopped: Event) -> str:
+    """Runs what is left of a chain; returns the error of the command that failed."""
+    for command in chain.left:
+        progress.phase(f"{chain.name} {command.stage}", {})
+        problem = _run(command, out / "logs" / f"{chain.name}.log", stopped)
+        if problem:
+            return problem
+        progress.advance()
+    return ""
+
+
+def _run(command: StageCommand, log: Path, stopped: Event) -> str:
+    """Runs a command in a process of its own; "" if it ends well, else its last line.
+
+    Stops it, resumable, once `stopped` is set.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    words = [sys.executable, "-c", BOOT, *command.words, *FLAGS]
+    # Runs share the cores, so each has one thread.
+    environ = {"OMP_NUM_THREADS": "1"} | os.environ
+    with log.open("ab") as file:
+        file.write(f"$ agentcli {join(command.words)}\n".encode())
+        file.flush()
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environ
+        )
+        while True:
+            try:
+                code = process.wait(0.2)
+                break
+            except subprocess.TimeoutExpired:
+                if stopped.is_set():
+                    process.terminate()
+    if code == 0:
+        return ""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    return f"{last} (exit code {code}; {log})"
+
+
+def remaining(made: StudyPlan, jobs: int) -> dict[str, Any]:
+    """What is left to do; its time and disk by what ended parts of the study took.
+
+    seconds and bytes are None before any part has ended.
+    """
+    took: dict[str, list[float]] = {}
+    size: dict[str, list[int]] = {}
+    left: dict[str, int] = {}
+    for chain in made.chains:
+        name = chain.name.partition(" ")[0]
+        if chain.left:
+            left[name] = left.get(name, 0) + 1
+        elif chain.commands:
+            took.setdefault(name, []).append(_seconds(chain))
+            size.setdefault(name, []).append(_bytes(chain))
+    return {
+        "parts": len(made.chains),
+        "left": sum(left.values()),
+        "seconds": _expected(took, left, jobs),
+        "bytes": _expected(size, left, 1),
+        "commands": [
+            f"agentcli {join(command.words)}"
+            for chain in made.chains
+            for command in chain.left
+        ],
+    }
+
+
+def _expected(
+    known: Mapping[str, Sequence[float]], left: Mapping[str, int], jobs: int
+) -> int | None:
+    """The sum over what is left: each as its like, else as the mean of all."""
+    every = [value for values in known.values() for value in values]
+    if not every:
+        return None
+    total = 0.0
+    for name, count in left.items():
+        alike = known.get(name, every)
+        total += count * sum(alike) / len(alike)
+    return round(total / jobs)
+
+
+def _seconds(chain: Chain) -> float:
+    """Wall-clock seconds of the stages of a chain."""
+    total = 0.0
+    for command in chain.commands:
+        record = RunDirectory(command.folder).finished(command.stage)
+        total += record.seconds.get("wall", 0.0) if record else 0.0
+    return total
+
+
+def _bytes(chain: Chain) -> int:
+    """Bytes of the files in the folders of a chain."""
+    folders = {command.folder for command in chain.commands}
+    return sum(
+        path.stat().st_size
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    )

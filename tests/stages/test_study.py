@@ -1,0 +1,227 @@
+"""Studies: what a file may say, which commands it becomes, and what its runs show."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentcli.analysis.study import difference, results, verdict_of
+from agentcli.errors import AgentCliError
+from agentcli.records.files import read_json
+from agentcli.records.study import SeedDifference, StudyResults, seeds_of
+from agentcli.reports.standing import Progress
+from agentcli.reports.study import markdown
+from agentcli.stages.study import Chain, StageCommand, StudyPlan, perform, plan, read_study, remaining
+from refusal import refused
+
+STUDY = """\
+title: Credit in the tunnel
+preset: quickstart-tunnel
+settings:
+  environment: {options: {forced: 1, games: {test: 10}}}
+  demos: {count: 30}
+  sft: {updates: 30}
+  run: {iterations: 2}
+  rollout: {tasks_per_step: 2, leaves: 4}
+result: {paper: RewardFlow, table: Table 1, arm: rewardflow, gain: 22.6}
+arms:
+  grpo: {credit: {method: grpo}}
+  rewardflow: {credit: {method: rewardflow}}
+reference: grpo
+seeds: "0"
+panels:
+  test: {split: test, samples: 1}
+sizes:
+  laptop: {}
+  paper:
+    seeds: 0-2
+    settings: {run: {iterations: 100}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = Path("s.yaml")
+    path.write_text(STUDY, encoding="utf-8")
+    return path
+
+
+def changed(file: Path, before: str, after: str) -> Path:
+    text = file.read_text(encoding="utf-8")
+    assert before in text
+    file.write_text(text.replace(before, after), encoding="utf-8")
+    return file
+
+
+# The file.
+
+
+def test_a_size_lies_over_the_rest_and_the_first_one_is_taken(file: Path) -> None:
+    small, paper = read_study(file), read_study(file, "paper")
+    assert (small.seeds, small.settings["run"]) == ("0-1", {"iterations": 2})
+    assert (paper.seeds, paper.settings["run"], paper.settings["demos"]) == (
+        "0-2",
+        {"iterations": 100},
+        {"count": 30},
+    )
+    refused(lambda: read_study(file, "huge"), 2, ("s.yaml", "huge", "laptop, paper"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "names"),
+    [
+        ("reference: grpo", "reference: gropo", ("s.yaml", "reference", "gropo")),
+        ("samples: 1", "sample: 1", ("s.yaml", "panels.test.sample", "samples")),
+        ("arm: rewardflow", "arm: carl", ("s.yaml", "result.arm", "carl")),
+        ("title: ", "titel: ", ("s.yaml", "titel", "title")),
+        ("  grpo: {credit", "  ../grpo: {credit", ("s.yaml", "arms")),
+    ],
+)
+def test_a_bad_file_is_refused_by_its_field(file: Path, before: str, after: str, names: tuple[str, ...]) -> None:
+    refused(lambda: read_study(changed(file, before, after)), 2, names)
+
+
+def test_settings_that_no_stage_would_take_are_refused_before_anything_is_written(file: Path) -> None:
+    study = read_study(changed(file, "method: rewardflow", "method: rewardflow, alpa: 1"))
+    refused(lambda: plan(study, Path("out")), 2, ("rewardflow", "credit.alpa"))
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("0-3", [0, 1, 2, 3]), ("5", [5]), ("3,0-1,1", [3, 0, 1])])
+def test_seeds(text: str, seeds: list[int]) -> None:
+    assert seeds_of(text, "seeds") == seeds
+
+
+@pytest.mark.parametrize("text", ["", "a", "3-1", "-1", "0-5000", "1.5"])
+def test_what_is_no_seed_is_refused(text: str) -> None:
+    refused(lambda: seeds_of(text, "--seeds"), 2, "--seeds")
+
+
+# The commands.
+
+
+def test_arms_begin_from_the_checkpoint_of_their_seed(file: Path) -> None:
+    made = plan(read_study(file), Path("out"))
+    assert [(chain.name, chain.after) for chain in made.chains] == [
+        ("start 0", None),
+        ("grpo 0", "start 0"),
+        ("rewardflow 0", "start 0"),
+        ("start 1", None),
+        ("grpo 1", "start 1"),
+        ("rewardflow 1", "start 1"),
+    ]
+    start, grpo = made.chains[:2]
+    assert [command.stage for command in start.commands] == ["demos", "sft", "evaluation/test"]
+    assert "out/0/start/checkpoint" in grpo.commands[0].words
+    assert not Path("out").exists()
+
+
+def test_only_some_arms_and_seeds(file: Path) -> None:
+    study = read_study(file)
+    made = plan(study, Path("out"), only=["rewardflow"], seeds="7")
+    assert [chain.name for chain in made.chains] == ["start 7", "grpo 7", "rewardflow 7"]
+    refused(lambda: plan(study, Path("out"), only=["carl"]), 2, ("--only", "carl", "grpo, rewardflow"))
+
+
+def test_a_study_of_one_model_has_no_demonstrations(file: Path) -> None:
+    made = plan(read_study(changed(file, "reference:", "start: {model: hub/model}\nreference:")), Path("out"))
+    assert made.chains[0].commands == ()
+    assert "hub/model" in made.chains[1].commands[0].words
+
+
+def test_other_settings_are_another_command(file: Path) -> None:
+    before = plan(read_study(file), Path("out")).chains
+    after = plan(read_study(changed(file, "method: rewardflow", "method: rewardflow, gamma: 0.8")), Path("out")).chains
+    same = [one == other for one, other in zip(before, after, strict=True)]
+    assert same == [True, True, False, True, True, False]
+
+
+def test_a_part_that_fails_stops_only_what_needs_it(tmp_path: Path, file: Path) -> None:
+    """Neither command ends well; the arm of the first is not even begun, another seed is."""
+
+    def chain(name: str, record: str, after: str | None = None) -> Chain:
+        return Chain(name, (StageCommand(tmp_path / name, "schema", ("schema", record)),), after)
+
+    chains = [chain("start 0", "tree"), chain("grpo 0", "tree", "start 0"), chain("start 1", "tree")]
+    made = StudyPlan(read_study(file), tmp_path, [0, 1], ["grpo"], chains)
+    with pytest.raises(AgentCliError, match=r"3 of 3 parts failed, first start 0"):
+        perform(made, 2, Progress())
+    assert (tmp_path / "logs/start 1.log").exists()
+    assert not (tmp_path / "logs/grpo 0.log").exists()
+
+
+# What they show.
+
+
+def made_difference(gains: list[float]) -> SeedDifference:
+    return difference("test", "carl", list(range(len(gains))), [50.0] * len(gains), [50 + gain for gain in gains])
+
+
+def test_a_difference_by_hand() -> None:
+    """Gains 1, 2, 3: mean 2, t of two degrees of freedom 4.3027, all signs alike: p = 2 / 8."""
+    found = made_difference([1, 2, 3])
+    assert (found.mean, found.reference_mean, found.gain, found.p) == pytest.approx((52, 50, 2, 0.25))
+    assert (found.low, found.high) == pytest.approx((2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5))
+
+
+@pytest.mark.parametrize(
+    ("gains", "paper", "verdict"),
+    [
+        ([4, 5, 6, 5, 4, 6], 20.0, "holds"),
+        ([-1, 1, 0, 1, -1, 0], 20.0, "does not"),
+        ([-30, 30, 10, 20, -20, 0], 20.0, "cannot tell"),
+        ([-4, -5, -6, -5, -4, -6], -20.0, "holds"),
+        ([4, 5, 6, 5, 4, 6], -20.0, "does not"),
+        # Two seeds that agree say nothing.
+        ([0, 0], 20.0, "cannot tell"),
+    ],
+)
+def test_the_word_about_a_papers_gain(gains: list[float], paper: float, verdict: str) -> None:
+    assert verdict_of(made_difference(gains), paper) == verdict
+
+
+# The whole, as a user types it.
+
+
+def agentcli(*words: str, **more: Any) -> subprocess.Popen[str]:
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    whole = [sys.executable, "-m", "agentcli", *words]
+    return subprocess.Popen(whole, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+
+
+def figures(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "study.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.slow
+def test_a_killed_study_goes_on_to_the_same_figures(file: Path) -> None:
+    whole = agentcli("study", str(file), "-o", "whole", "--jobs", "2")
+    whole.communicate()
+    assert whole.returncode == 0
+    killed = agentcli("study", str(file), "-o", "killed")
+    # Killed inside the first loop, where half of a run is there.
+    while not Path("killed/0/grpo/settings").exists():
+        assert killed.poll() is None
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    again = agentcli("study", str(file), "-o", "killed")
+    again.communicate()
+    assert again.returncode == 0
+    assert figures(Path("killed")) == figures(Path("whole"))
+    made = plan(read_study(file), Path("killed"))
+    left = remaining(made, 1)
+    assert (left["left"], left["commands"]) == (0, [])
+    found = read_json(Path("killed/study.json"), StudyResults)
+    assert results(made) == found
+    assert {(one.measure, one.arm) for one in found.differences} == {
+        ("test", "start"),
+        ("test", "rewardflow"),
+        ("area", "rewardflow"),
+    }
+    assert found.verdict == "cannot tell"
+    assert "RewardFlow, Table 1" in markdown(found)
