@@ -68,11 +68,24 @@ def study(call: Call) -> None:
 
 def _preview(call: Call, made: "StudyPlan", jobs: int) -> None:
     """Prints what is left to do, and how long that takes."""
-    from agentcli.reports.output import print_data
+    from msgspec import to_builtins
+
+    from agentcli.reports.output import print_preview
     from agentcli.stages.study import remaining
 
-    left = remaining(made, jobs)
-    print_data(left, json=call.values["json"])
+    parts = [chain for chain in made.chains if chain.commands]
+    left = [command for chain in parts for command in chain.left]
+    counts = {"parts": len(parts), "commands left": len(left)}
+    folders = dict.fromkeys(str(command.folder) for command in left)
+    print_preview(
+        "study",
+        to_builtins(made.study),
+        {"study": call.values["file"]},
+        [*folders, str(made.out / "study.json"), str(made.out / "study.md")],
+        counts,
+        remaining(made, jobs),
+        json=call.values["json"],
+    )
 
 
 COMMAND = Command(

@@ -17,7 +17,8 @@ from pathlib import Path
 from shlex import join
 from tempfile import TemporaryDirectory
 from threading import Event
-from typing import Any
+
+import msgspec
 
 from agentcli.credit.registry import make as make_credit
 from agentcli.errors import AgentCliError, UsageError
@@ -316,13 +317,17 @@ def _run(command: StageCommand, log: Path, stopped: Event) -> str:
     return f"{last} (exit code {code}; {log})"
 
 
-def remaining(made: StudyPlan, jobs: int) -> dict[str, Any]:
-    """What is left to do; its time and disk by what ended parts of the study took.
+class StudyCost(msgspec.Struct, kw_only=True):
+    """What is left of a study, by what its ended parts took; None before any ended."""
 
-    seconds and bytes are None before any part has ended.
-    """
+    seconds: int | None
+    disk_bytes: int | None
+
+
+def remaining(made: StudyPlan, jobs: int) -> StudyCost:
+    """The time and the disk that the parts need which have not ended."""
     took: dict[str, list[float]] = {}
-    size: dict[str, list[int]] = {}
+    size: dict[str, list[float]] = {}
     left: dict[str, int] = {}
     for chain in made.chains:
         name = chain.name.partition(" ")[0]
@@ -331,22 +336,16 @@ def remaining(made: StudyPlan, jobs: int) -> dict[str, Any]:
         elif chain.commands:
             took.setdefault(name, []).append(_seconds(chain))
             size.setdefault(name, []).append(_bytes(chain))
-    return {
-        "parts": len(made.chains),
-        "left": sum(left.values()),
-        "seconds": _expected(took, left, jobs),
-        "bytes": _expected(size, left, 1),
-        "commands": [
-            f"agentcli {join(command.words)}"
-            for chain in made.chains
-            for command in chain.left
-        ],
-    }
+    seconds = _expected(took, left)
+    return StudyCost(
+        seconds=None if seconds is None else round(seconds / jobs),
+        disk_bytes=None if seconds is None else round(_expected(size, left) or 0),
+    )
 
 
 def _expected(
-    known: Mapping[str, Sequence[float]], left: Mapping[str, int], jobs: int
-) -> int | None:
+    known: Mapping[str, Sequence[float]], left: Mapping[str, int]
+) -> float | None:
     """The sum over what is left: each as its like, else as the mean of all."""
     every = [value for values in known.values() for value in values]
     if not every:
@@ -355,7 +354,7 @@ def _expected(
     for name, count in left.items():
         alike = known.get(name, every)
         total += count * sum(alike) / len(alike)
-    return round(total / jobs)
+    return total
 
 
 def _seconds(chain: Chain) -> float:
