@@ -14,75 +14,110 @@ from agentcli.analysis.compare_training import read_iteration
 from agentcli.credit.carl import first_phase
 from agentcli.credit.survey import ROOT
 from agentcli.evaluation.record import EvaluationSummary
-from agentcli.evaluation.seeds import area_under, paired_t
+from agentcli.evaluation.seeds import area_under, paired_t, steps_to_level
 from agentcli.evaluation.statistics import wilcoxon_exact
 from agentcli.evaluation.training import training_cost
 from agentcli.records.files import read_json, read_records
 from agentcli.records.runs import RunDirectory, loop_folders
-from agentcli.records.study import ArmOutcome, SeedDifference, StudyResults
+from agentcli.records.study import (
+    COUNTED,
+    ArmOutcome,
+    Measured,
+    SeedDifference,
+    Study,
+    StudyResults,
+)
 from agentcli.records.trees import leaves
 from agentcli.records.types import Outcome, Tree
-from agentcli.stages.study import START, StudyPlan
+from agentcli.stages.study import StudyPlan
 
+LOOP = "loop"
+"""The panel of what the training's own trajectories show."""
 AREA = "area"
-"""The measure of a whole loop: the mean over its iterations."""
+"""The mean success over all iterations."""
 FEWEST_SEEDS = 6
 """Below, no signed-rank test can reach 0.05, and nothing is said of the paper's gain.
 """
 ALIKE = 0.05
 """Arms that spend within this share of each other have spent alike."""
-SPENT = ("steps", "generated_tokens", "leaves", "updates")
+LEVELS = (10, 20, 30)
+"""Points above the start."""
+WINDOW = 5
+"""Iterations whose mean counts: single ones scatter by ten points."""
 
 
 def results(made: StudyPlan) -> StudyResults:
     """Everything that has ended. Raises DataError for a damaged file."""
     outcomes = list(_outcomes(made))
     differences = list(_differences(made, outcomes))
-    study = made.study
-    verdict = None
-    if study.result is not None:
-        deciding = next(iter(study.panels))
-        for one in differences:
-            if (one.measure, one.arm) == (deciding, study.result.arm):
-                verdict = verdict_of(one, study.result.gain)
+    for one in differences:
+        _add_paper(made.study, one)
     return StudyResults(
-        study=msgspec.to_builtins(study),
+        study=msgspec.to_builtins(made.study),
         outcomes=outcomes,
         differences=differences,
-        verdict=verdict,
         unlike=list(_unlike(made, outcomes)),
     )
 
 
+def _add_paper(study: Study, one: SeedDifference) -> None:
+    """Adds the paper's figure for this gain, if it reports one."""
+    for result in study.results:
+        place = (study.panel_of(result), result.measure)
+        base = result.figures.get(study.reference)
+        figure = result.figures.get(one.arm)
+        asked = place == (one.panel, one.measure)
+        if asked and base is not None and figure is not None:
+            one.paper = f"{result.paper}, {result.table}"
+            one.paper_gain = figure - base
+            one.verdict = verdict_of(one, one.paper_gain)
+
+
 def _outcomes(made: StudyPlan) -> Iterator[ArmOutcome]:
-    """Every arm of every seed whose evaluations have ended, the starts first."""
-    for arm in (START, *made.arms):
+    """Every start and arm of every seed whose evaluations have ended, starts first."""
+    starts = list(dict.fromkeys(made.study.start_of(arm) for arm in made.arms))
+    for arm in (*starts, *made.arms):
         for seed in made.seeds:
             folder = made.out / str(seed) / arm
             stages = RunDirectory(folder).load_manifest().stages
+            if not all(f"evaluation/{label}" in stages for label in made.study.panels):
+                continue
             panels = {}
             for label in made.study.panels:
-                if f"evaluation/{label}" in stages:
-                    file = RunDirectory(folder).evaluation(label).with_suffix(".json")
-                    panels[label] = read_json(file, EvaluationSummary).success.rate
-            if len(panels) < len(made.study.panels):
-                continue
+                panels[label] = _measured(folder, label, made.study.measures)
             outcome = ArmOutcome(arm=arm, seed=seed, panels=panels)
-            if arm != START:
+            if arm in made.arms:
                 _add_loop(outcome, folder)
             yield outcome
+
+
+def _measured(
+    folder: Path, label: str, measures: Sequence[Measured]
+) -> dict[str, float]:
+    """The measures of one evaluation, and pass@k where it has that."""
+    file = RunDirectory(folder).evaluation(label).with_suffix(".json")
+    summary = read_json(file, EvaluationSummary)
+    values = {}
+    for measure in measures:
+        value = getattr(summary, measure)
+        values[str(measure)] = value.rate if measure == "success" else float(value)
+    for k, rate in (summary.pass_at_k or {}).items():
+        values[f"pass@{k}"] = rate.rate
+    return values
 
 
 def _add_loop(outcome: ArmOutcome, folder: Path) -> None:
     """Adds the course of a loop, and what it spent."""
     folders = loop_folders(folder)
+    iterations = [read_iteration(one) for one in folders]
     outcome.course = [success_from_scratch(one) for one in folders]
-    cost = training_cost([read_iteration(one) for one in folders])
-    spent = cost.ledger
+    outcome.steps = [one.rollout.ledger.steps for one in iterations]
+    cost = training_cost(iterations)
     outcome.totals = {
-        "steps": spent.steps,
-        "generated_tokens": spent.generated_tokens,
-        "leaves": cost.leaves,
+        "steps": cost.ledger.steps,
+        "tokens": cost.ledger.generated_tokens,
+        "trajectories": cost.leaves,
+        "responses": cost.responses.updated if cost.responses else 0,
         "updates": cost.updates or 0,
     }
 
@@ -114,39 +149,68 @@ def _differences(
 ) -> Iterator[SeedDifference]:
     """Every measure of every arm against the reference, on the seeds that both have."""
     reference = made.study.reference
-    for measure in (*made.study.panels, AREA):
-        values: dict[str, dict[int, float]] = {}
-        for outcome in outcomes:
-            if measure == AREA and not outcome.course:
-                continue
-            rate = (
-                area_under(outcome.course)
-                if measure == AREA
-                else outcome.panels[measure]
-            )
-            values.setdefault(outcome.arm, {})[outcome.seed] = 100 * rate
-        for arm in (START, *made.arms):
-            seeds = sorted(
-                values.get(arm, {}).keys() & values.get(reference, {}).keys()
-            )
+    values: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
+    for outcome in outcomes:
+        for panel, measures in outcome.panels.items():
+            for measure, value in measures.items():
+                scale = 1 if measure in COUNTED else 100
+                of_arm = values.setdefault((panel, measure), {})
+                of_arm.setdefault(outcome.arm, {})[outcome.seed] = scale * value
+    for measure, of_arms in _of_loops(made, outcomes).items():
+        values[LOOP, measure] = of_arms
+    for (panel, measure), of_arm in values.items():
+        base = of_arm.get(reference, {})
+        for arm, by_seed in of_arm.items():
+            seeds = sorted(by_seed.keys() & base.keys())
             if arm != reference and seeds:
-                first = [values[reference][seed] for seed in seeds]
-                second = [values[arm][seed] for seed in seeds]
-                yield difference(measure, arm, seeds, first, second)
+                first = [base[seed] for seed in seeds]
+                second = [by_seed[seed] for seed in seeds]
+                yield difference(panel, measure, arm, seeds, first, second)
+
+
+def _of_loops(
+    made: StudyPlan, outcomes: Sequence[ArmOutcome]
+) -> dict[str, dict[str, dict[int, float]]]:
+    """The measures of the loops: measure -> arm -> seed -> value.
+
+    A level that was not reached has no value: nothing is put in for it.
+    """
+    deciding = next(iter(made.study.panels))
+    began = {
+        (one.arm, one.seed): one.panels[deciding]["success"]
+        for one in outcomes
+        if one.arm not in made.arms and "success" in one.panels[deciding]
+    }
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    for one in outcomes:
+        if not one.course:
+            continue
+        measures = {AREA: 100 * area_under(one.course)}
+        start = began.get((made.study.start_of(one.arm), one.seed))
+        levels = {} if start is None else {n: start + n / 100 for n in LEVELS}
+        for points, level in levels.items():
+            met = steps_to_level(one.course, one.steps, level, WINDOW)
+            if met is not None:
+                measures[f"steps to +{points}"] = met
+        for measure, value in measures.items():
+            found.setdefault(measure, {}).setdefault(one.arm, {})[one.seed] = value
+    return found
 
 
 def difference(
+    panel: str,
     measure: str,
     arm: str,
     seeds: list[int],
     first: Sequence[float],
     second: Sequence[float],
 ) -> SeedDifference:
-    """An arm (`second`) beside the reference (`first`), seed by seed, in points."""
+    """An arm (`second`) beside the reference (`first`), seed by seed."""
     gains = [after - before for before, after in zip(first, second, strict=True)]
     gain, low, high = paired_t(gains)
     several = len(gains) > 1
     return SeedDifference(
+        panel=panel,
         measure=measure,
         arm=arm,
         seeds=seeds,
@@ -175,9 +239,12 @@ def verdict_of(found: SeedDifference, paper: float) -> str:
 
 
 def _unlike(made: StudyPlan, outcomes: Sequence[ArmOutcome]) -> Iterator[str]:
-    """What the arms spent unequally, for instance "steps: carl 0.62 of grpo's"."""
+    """What the arms spent unequally, for instance "steps: carl 0.62 of grpo's".
+
+    Only what the file says is held equal.
+    """
     reference = made.study.reference
-    for name in SPENT:
+    for name in made.study.equal:
         means = {}
         for arm in made.arms:
             spent = [one.totals[name] for one in outcomes if one.arm == arm]

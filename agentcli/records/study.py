@@ -3,7 +3,7 @@
 `agentcli study` plays it; study.json holds what came out (StudyResults).
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
@@ -14,38 +14,83 @@ from agentcli.records.types import SCHEMA_VERSION, Record
 LARGEST_SEED = 2**31 - 1
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$")]
 """A name of an arm or a panel; it becomes the name of a folder or a file."""
+Measured = Literal[
+    "success",
+    "score",
+    "steps",
+    "moves",
+    "tokens",
+    "repetitive",
+    "explore",
+    "malformed",
+    "inadmissible",
+]
+"""What is measured on a panel, as in agentcli.evaluation.record.Results."""
+COUNTED = frozenset({"steps", "moves", "tokens"})
+"""Measures that are no shares."""
+Spent = Literal["steps", "tokens", "trajectories", "responses", "updates"]
+"""What a loop spends: environment steps, generated tokens, trajectories that ended,
+responses that were trained on, updates of the optimiser.
+"""
+START = "start"
+"""Key of an arm that names its start."""
 
 
 class PanelChoice(Section, kw_only=True):
-    """An evaluation that the start and every arm get."""
+    """An evaluation that every start and every arm gets."""
 
+    by: Literal["eval", "pass-at-k", "test-time-branch"] = "eval"
+    """The command that plays it."""
     split: str
     samples: Count = 3
-    """Episodes of each task."""
+    """Episodes of each task; n of pass-at-k."""
     temperature: Annotated[float, Meta(ge=0, le=10)] = 1.0
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings in which the evaluation differs from the arm's."""
 
 
 class PaperResult(Section, kw_only=True):
-    """What the paper reports, in points of success."""
+    """What a paper reports of some arms on one panel."""
 
     paper: str
     """Which paper, e.g. "RewardFlow"."""
     table: str
     """Which table or figure."""
-    arm: str
-    """The arm that the paper's claim is about."""
-    gain: float
-    """Its gain over the reference."""
+    figures: dict[str, float]
+    """Arm -> the paper's figure, in percent or in the measure's unit."""
+    panel: str | None = None
+    """Label of the panel; the first one without it."""
+    measure: Measured = "success"
 
 
 class StartChoice(Section, kw_only=True):
-    """The policy that all arms of a seed start from."""
+    """A policy that arms start from.
+
+    It imitates demonstrations, anew for each seed; with a model, from that model on. A
+    model without demonstrations is taken as it is.
+    """
 
     model: str | None = None
-    """A checkpoint. None: demonstrations are sampled and imitated, anew for each seed.
+    demos: list[dict[str, Any]] | None = None
+    """Settings in which each set of demonstrations differs; one like the study's if
+    neither these nor a model are named.
     """
-    demos: list[dict[str, Any]] = field(default_factory=lambda: [{}])
-    """Settings in which each set of demonstrations differs from the study's."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings in which the imitation differs from the study's."""
+
+    @property
+    def demonstrations(self) -> list[dict[str, Any]]:
+        """The settings of each set; none where the model is taken as it is."""
+        if self.demos is None:
+            return [] if self.model else [{}]
+        return self.demos
+
+
+class PartCost(Section, kw_only=True):
+    """What a part of a study took where it was measured."""
+
+    seconds: Annotated[float, Meta(ge=0)]
+    megabytes: Annotated[float, Meta(ge=0)] = 0.0
 
 
 class Study(Section, kw_only=True):
@@ -54,31 +99,61 @@ class Study(Section, kw_only=True):
     title: str
     regime: str = ""
     """Why this is a fair place for the claim."""
-    result: PaperResult | None = None
-    """None: it reproduces no paper's figure."""
+    results: list[PaperResult] = field(default_factory=list)
+    """What is reproduced; none if it is no paper's figure."""
     preset: str
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of all stages and arms, over the preset's."""
-    start: StartChoice = field(default_factory=StartChoice)
+    starts: dict[Name, StartChoice] = field(
+        default_factory=lambda: {"start": StartChoice()}
+    )
+    """The first one is that of every arm that names none."""
     arms: dict[Name, dict[str, Any]]
-    """Name -> the settings in which the arm differs."""
+    """Name -> the settings in which the arm differs, and `start`: a start's name."""
     reference: str
     """The arm that the others are compared with."""
+    equal: list[Spent] = field(default_factory=list)
+    """What the arms must have spent alike; the report says whether they did."""
     seeds: str = "0-7"
     """For instance 0-7, or 0,3,5."""
+    measures: list[Measured] = field(default_factory=lambda: ["success"])
+    """What is compared on every panel."""
     panels: dict[Name, PanelChoice]
     """Label -> evaluation. The first one decides."""
 
+    took: dict[Name, PartCost] = field(default_factory=dict)
+    """Name of an arm or a start -> its cost, for the estimate before any part ended."""
+
     def __post_init__(self) -> None:
         """Raises ValueError for names that are not there."""
+        for name in ("arms", "panels", "starts"):
+            if not getattr(self, name):
+                raise ValueError(f"{name}: needs one at least")
         if self.reference not in self.arms:
             raise ValueError(f"reference: there is no arm {self.reference}")
-        if self.result is not None and self.result.arm not in self.arms:
-            raise ValueError(f"result.arm: there is no arm {self.result.arm}")
-        if not self.panels:
-            raise ValueError("panels: needs one at least")
-        if "start" in self.arms:
-            raise ValueError("arms: `start` is the name of the start's folder")
+        for arm in self.arms:
+            if arm in self.starts:
+                raise ValueError(f"arms: {arm} is the name of a start")
+            if self.start_of(arm) not in self.starts:
+                raise ValueError(f"arms.{arm}.start: no start {self.start_of(arm)}")
+        for place, result in enumerate(self.results):
+            for arm in result.figures:
+                if arm not in self.arms and arm not in self.starts:
+                    raise ValueError(f"results[{place}].figures: there is no arm {arm}")
+            if self.panel_of(result) not in self.panels:
+                raise ValueError(f"results[{place}].panel: no panel {result.panel}")
+
+    def start_of(self, arm: str) -> str:
+        """The name of the start of an arm."""
+        return str(self.arms[arm].get(START, next(iter(self.starts))))
+
+    def settings_of(self, arm: str) -> dict[str, Any]:
+        """The settings in which an arm differs."""
+        return {key: value for key, value in self.arms[arm].items() if key != START}
+
+    def panel_of(self, result: PaperResult) -> str:
+        """The panel of a paper's figure."""
+        return result.panel or next(iter(self.panels))
 
 
 def seeds_of(text: str, place: str) -> list[int]:
@@ -99,24 +174,30 @@ def seeds_of(text: str, place: str) -> list[int]:
 
 
 class ArmOutcome(Record, kw_only=True):
-    """One arm of one seed. Rates are shares from 0 to 1."""
+    """One start or arm of one seed."""
 
     arm: str
     seed: int
-    panels: dict[str, float]
-    """Success by the label of the panel."""
+    panels: dict[str, dict[str, float]]
+    """Label -> measure -> mean. Shares are from 0 to 1."""
     course: list[float] = field(default_factory=list)
     """Success of the trajectories from scratch in each iteration; empty at the start.
     """
-    totals: dict[str, float] = field(default_factory=dict)
-    """Sums over the loop: steps, generated_tokens, leaves, updates, seconds."""
+    steps: list[int] = field(default_factory=list)
+    """Environment steps of each iteration."""
+    totals: dict[Spent, float] = field(default_factory=dict)
+    """Sums over the loop."""
 
 
 class SeedDifference(Record, kw_only=True):
-    """An arm beside the reference, over seeds, in points."""
+    """An arm beside the reference, over seeds. Shares are in points."""
 
+    panel: str
+    """Its label, or `loop`: the trajectories of the training itself."""
     measure: str
-    """The label of a panel, or `area`: the mean success over the loop."""
+    """One of the panel's; of the loop `area`, the mean success over its iterations, or
+    `steps to +N`, until five iterations lie N points above the start.
+    """
     arm: str
     seeds: list[int]
     reference_mean: float
@@ -127,6 +208,11 @@ class SeedDifference(Record, kw_only=True):
     """The 95 % interval of the gain (paired t); None for a single seed."""
     p: float
     """Exact signed-rank test over seeds."""
+    paper: str | None = None
+    """Which paper has a figure for this gain."""
+    paper_gain: float | None = None
+    verdict: str | None = None
+    """holds, does not, or cannot tell; None without a paper's figure."""
 
 
 class StudyResults(Record, kw_only=True):
@@ -137,7 +223,5 @@ class StudyResults(Record, kw_only=True):
     """The study's file as it was played."""
     outcomes: list[ArmOutcome]
     differences: list[SeedDifference]
-    verdict: str | None = None
-    """holds, does not, or cannot tell; None without a paper's figure."""
     unlike: list[str] = field(default_factory=list)
     """What the arms did not spend alike, in words."""

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agentcli.records.files import write_atomic
-from agentcli.records.study import PaperResult, SeedDifference, StudyResults
+from agentcli.records.study import COUNTED, SeedDifference, StudyResults
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.output import console, print_json
 
-HEADS = ("arm", "seeds", "mean %", "gain (95 %)", "p")
-WIDTH = 78
+HEADS = ("arm", "seeds", "mean", "gain (95 %)", "p", "paper")
+WINDOW = 5
+"""Iterations of the mean that is drawn."""
 
 
 def print_study(found: StudyResults, out: Path, *, json: bool, quiet: bool) -> None:
@@ -31,6 +32,45 @@ def print_study(found: StudyResults, out: Path, *, json: bool, quiet: bool) -> N
         terminal.print(line, markup=False, soft_wrap=True)
 
 
+def draw(found: StudyResults, out: Path) -> list[Path]:
+    """Draws the loops, and the gains with their intervals; returns the pictures.
+
+    Raises MissingError without matplotlib.
+    """
+    from agentcli.evaluation.record import Rate
+    from agentcli.reports.plots.figures import (
+        Course,
+        evaluations_figure,
+        save,
+        training_figure,
+    )
+
+    loops: dict[str, list[Course]] = {}
+    for one in found.outcomes:
+        if one.course:
+            course = Course(steps=one.steps, success=one.course)
+            loops.setdefault(one.arm, []).append(course)
+    gains: dict[str, dict[str, Rate]] = {}
+    for gain in found.differences:
+        if gain.low is not None and gain.high is not None and is_share(gain):
+            rate = Rate(rate=gain.gain / 100, low=gain.low / 100, high=gain.high / 100)
+            gains.setdefault(f"{gain.panel}: {gain.measure}", {})[gain.arm] = rate
+    pictures = []
+    if loops:
+        save(training_figure(loops, window=WINDOW), out / "loops.svg")
+        pictures.append(out / "loops.svg")
+    if gains:
+        unit = f"gain over {found.study['reference']}, points"
+        save(evaluations_figure(gains, unit), out / "gains.svg")
+        pictures.append(out / "gains.svg")
+    return pictures
+
+
+def is_share(one: SeedDifference) -> bool:
+    """Whether the measure is in percent."""
+    return one.measure not in COUNTED and not one.measure.startswith("steps to")
+
+
 def markdown(found: StudyResults) -> str:
     """The tables and remarks as Markdown."""
     lines = [f"# {found.study['title']}", ""]
@@ -47,43 +87,39 @@ def _line(cells: Sequence[str]) -> str:
 
 def tables(found: StudyResults) -> Iterator[tuple[str, list[list[str]]]]:
     """Every measure with its rows: the reference first, then each arm beside it."""
-    measures = dict.fromkeys(one.measure for one in found.differences)
+    places = dict.fromkeys((one.panel, one.measure) for one in found.differences)
     reference = found.study["reference"]
-    for measure in measures:
-        differences = [one for one in found.differences if one.measure == measure]
+    for panel, measure in places:
+        differences = [
+            one
+            for one in found.differences
+            if (one.panel, one.measure) == (panel, measure)
+        ]
         # An arm may have seeds that another lacks; the widest one speaks here.
         widest = max(differences, key=lambda one: len(one.seeds))
-        first = [
-            reference,
-            str(len(widest.seeds)),
-            f"{widest.reference_mean:.1f}",
-            "",
-            "",
-        ]
-        yield measure, [first, *map(_row, differences)]
+        first = [reference, str(len(widest.seeds)), f"{widest.reference_mean:.1f}"]
+        yield f"{panel}: {measure}", [[*first, "", "", ""], *map(_row, differences)]
 
 
 def _row(one: SeedDifference) -> list[str]:
     interval = ""
     if one.low is not None and one.high is not None:
         interval = f" ({one.low:+.1f} to {one.high:+.1f})"
+    paper = "" if one.paper_gain is None else f"{one.paper_gain:+.1f}: {one.verdict}"
     return [
         one.arm,
         str(len(one.seeds)),
         f"{one.mean:.1f}",
         f"{one.gain:+.1f}{interval}",
         f"{one.p:.3f}",
+        paper,
     ]
 
 
 def remarks(found: StudyResults) -> Iterator[str]:
-    """The paper's figure beside ours, and what the arms did not spend alike."""
-    if found.study.get("result") and found.verdict:
-        result = PaperResult(**found.study["result"])
-        yield (
-            f"{result.paper}, {result.table}: {result.arm} {result.gain:+.1f} over "
-            f"{found.study['reference']}: {found.verdict}"
-        )
+    """Whose figures stand beside ours, and what the arms did not spend alike."""
+    for paper in dict.fromkeys(one.paper for one in found.differences if one.paper):
+        yield f"paper: {paper}; its gain, and whether ours agrees"
     for line in found.unlike:
         yield f"not spent alike: {line}"
     yield (

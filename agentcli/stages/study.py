@@ -1,7 +1,7 @@
 """study: plays a file's starts and arms as ordinary runs, and passes over what ended.
 
 Every stage is a command of its own process, as a person would type it, in
-OUT/SEED/{demos,start,ARM}. A seed's arms begin once its start has ended. A command that
+OUT/SEED/{demos,START,ARM}. A seed's arms begin once their start has ended. A command that
 has ended with the same words is not started again; one that was killed is resumed.
 """
 
@@ -26,13 +26,12 @@ from agentcli.exploration.registry import check as check_exploration
 from agentcli.records.files import write_atomic
 from agentcli.records.runs import RunDirectory
 from agentcli.records.section import read
-from agentcli.records.study import PanelChoice, Study, seeds_of
+from agentcli.records.study import Study, seeds_of
+from agentcli.registry import nearest
 from agentcli.reports.standing import Progress, Standing
-from agentcli.stages.layers import overlay, resolve
+from agentcli.stages.layers import PACKAGE, overlay, resolve
 from agentcli.stages.yaml_files import Values, read_yaml
 
-START = "start"
-"""The folder of a seed's start."""
 SIZES = "sizes"
 """Key of a study file: values that lie over the others, by the name of a size."""
 FLAGS = ("--resume", "-q")
@@ -73,8 +72,8 @@ class Chain:
     name: str
     """Of the arm and its seed."""
     commands: tuple[StageCommand, ...]
-    after: str | None = None
-    """The chain that must have ended before."""
+    after: tuple[str, ...] = ()
+    """The chains that must have ended before."""
 
     @property
     def left(self) -> list[StageCommand]:
@@ -96,6 +95,27 @@ class StudyPlan:
     chains: list[Chain] = field(default_factory=list)
     files: dict[Path, str] = field(default_factory=dict)
     """Settings files that the commands name, and what is in them."""
+
+
+def list_studies() -> list[Path]:
+    """The shipped studies, sorted by name."""
+    packaged = PACKAGE / "studies"
+    # In a checkout they are next to the package.
+    folder = packaged if packaged.is_dir() else PACKAGE.parent / "studies"
+    return sorted(folder.glob("*.yaml"))
+
+
+def find_study(name: str) -> Path:
+    """A shipped study by name, or any file by its path.
+
+    Raises UsageError with the nearest name.
+    """
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        return Path(name)
+    known = {path.stem: path for path in list_studies()}
+    if name not in known:
+        raise UsageError(f"no study {name!r}; {nearest(name, known)}")
+    return known[name]
 
 
 def read_study(path: Path, size: str | None = None) -> Study:
@@ -173,50 +193,86 @@ def _check(made: StudyPlan) -> None:
 
 
 def _seed(made: StudyPlan, seed: int, shared: list[str]) -> Iterator[Chain]:
-    """The start of a seed, and its arms."""
+    """The demonstrations of a seed, its starts, and its arms."""
     study = made.study
     home = made.out / str(seed)
-    folder = home / START
     tail = ["--seed", str(seed)]
-    commands = []
-    model = study.start.model
-    if model is None:
-        demos = []
-        for place, values in enumerate(study.start.demos):
-            name = "demos" if not place else f"demos-{place + 1}"
-            words = _settings_file(made, name, overlay(study.settings, values))
-            demos.append(home / name)
-            commands.append(
-                StageCommand(
-                    demos[-1], "demos", ("demos", *words, *tail, "-o", str(demos[-1]))
-                )
-            )
-        sft = ("sft", *map(str, demos), *shared, *tail, "-o", str(folder))
-        commands.append(StageCommand(folder, "sft", sft))
-        model = str(folder / "checkpoint")
-        commands += _evaluations(folder, study.panels, shared, tail)
-    start = Chain(f"{START} {seed}", tuple(commands))
-    yield start
+    demos: dict[str, str] = {}
+    models: dict[str, str] = {}
+    for name in dict.fromkeys(study.start_of(arm) for arm in made.arms):
+        start = study.starts[name]
+        names = []
+        for values in start.demonstrations:
+            key = json.dumps(values, sort_keys=True)
+            if key not in demos:
+                demos[key] = "demos" if not demos else f"demos-{len(demos) + 1}"
+                yield _demonstrations(made, home, demos[key], values, tail)
+            names.append(demos[key])
+        if names:
+            models[name] = str(home / name / "checkpoint")
+            yield _imitation(made, home, name, names, shared, tail)
+        else:
+            models[name] = str(start.model)
     for arm in made.arms:
-        words = _settings_file(made, arm, overlay(study.settings, study.arms[arm]))
+        name = study.start_of(arm)
+        of_arm = overlay(study.settings, study.settings_of(arm))
+        words = _settings_file(made, arm, of_arm)
         run = home / arm
-        loop = ("run", study.preset, *words[2:], "--model", model, *tail)
+        loop = ("run", study.preset, *words[2:], "--model", models[name], *tail)
         commands = [StageCommand(run, "run", (*loop, "-o", str(run)))]
-        commands += _evaluations(run, study.panels, words, tail)
-        yield Chain(f"{arm} {seed}", tuple(commands), after=start.name)
+        commands += _evaluations(made, run, of_arm, words, tail)
+        after = (f"{name} {seed}",) if study.starts[name].demonstrations else ()
+        yield Chain(f"{arm} {seed}", tuple(commands), after)
+
+
+def _demonstrations(
+    made: StudyPlan, home: Path, name: str, values: Values, tail: Sequence[str]
+) -> Chain:
+    words = _settings_file(made, name, overlay(made.study.settings, values))
+    typed = ("demos", *words, *tail, "-o", str(home / name))
+    command = StageCommand(home / name, "demos", typed)
+    return Chain(f"{name} {home.name}", (command,))
+
+
+def _imitation(
+    made: StudyPlan,
+    home: Path,
+    name: str,
+    demos: Sequence[str],
+    shared: list[str],
+    tail: Sequence[str],
+) -> Chain:
+    """A start: a policy that imitates demonstrations, and its evaluations."""
+    start = made.study.starts[name]
+    values: Values = overlay(made.study.settings, start.settings)
+    words = _settings_file(made, name, values) if start.settings else shared
+    base = ("--model", start.model) if start.model else ()
+    folders = [str(home / one) for one in demos]
+    typed = ("sft", *folders, *words, *base, *tail, "-o", str(home / name))
+    commands = [StageCommand(home / name, "sft", typed)]
+    commands += _evaluations(made, home / name, values, words, tail)
+    after = tuple(f"{one} {home.name}" for one in demos)
+    return Chain(f"{name} {home.name}", tuple(commands), after)
 
 
 def _evaluations(
+    made: StudyPlan,
     folder: Path,
-    panels: Mapping[str, PanelChoice],
+    values: Values,
     words: Sequence[str],
     tail: Sequence[str],
 ) -> list[StageCommand]:
+    """The panels of a start or an arm, whose settings are `values`."""
     commands = []
-    for label, panel in panels.items():
-        plays = ("--split", panel.split, "--samples", str(panel.samples))
+    for label, panel in made.study.panels.items():
+        of_panel = words
+        if panel.settings:
+            name = f"{folder.name}-{label}"
+            of_panel = _settings_file(made, name, overlay(values, panel.settings))
+        samples = "-n" if panel.by == "pass-at-k" else "--samples"
+        plays = ("--split", panel.split, samples, str(panel.samples))
         how = ("--temperature", f"{panel.temperature:g}", "--label", label)
-        typed = ("eval", str(folder), *words, *plays, *how, *tail)
+        typed = (panel.by, str(folder), *of_panel, *plays, *how, *tail)
         commands.append(StageCommand(folder, f"evaluation/{label}", typed))
     return commands
 
@@ -265,14 +321,15 @@ def perform(made: StudyPlan, jobs: int, progress: Progress) -> None:
 def _ready(
     waiting: dict[str, Chain], running: Iterable[Chain], failed: dict[str, str]
 ) -> list[Chain]:
-    """The chains that can begin. Without its start, a seed has no arms."""
+    """The chains that can begin. What needs a failed one fails too."""
     busy = {chain.name for chain in running}
     ready = []
     for chain in list(waiting.values()):
-        if chain.after in failed:
-            failed[chain.name] = f"{chain.after} failed"
+        lacking = [name for name in chain.after if name in failed]
+        if lacking:
+            failed[chain.name] = f"{lacking[0]} failed"
             del waiting[chain.name]
-        elif chain.after not in waiting and chain.after not in busy:
+        elif not any(name in waiting or name in busy for name in chain.after):
             ready.append(chain)
     return ready
 
@@ -318,14 +375,17 @@ def _run(command: StageCommand, log: Path, stopped: Event) -> str:
 
 
 class StudyCost(msgspec.Struct, kw_only=True):
-    """What is left of a study, by what its ended parts took; None before any ended."""
+    """What is left of a study; None where nothing is known."""
 
     seconds: int | None
     disk_bytes: int | None
 
 
 def remaining(made: StudyPlan, jobs: int) -> StudyCost:
-    """The time and the disk that the parts need which have not ended."""
+    """The time and the disk that the parts need which have not ended.
+
+    By what their like took in this study; before any ended, by what the file says.
+    """
     took: dict[str, list[float]] = {}
     size: dict[str, list[float]] = {}
     left: dict[str, int] = {}
@@ -333,13 +393,17 @@ def remaining(made: StudyPlan, jobs: int) -> StudyCost:
         name = chain.name.partition(" ")[0]
         if chain.left:
             left[name] = left.get(name, 0) + 1
-        elif chain.commands:
+        else:
             took.setdefault(name, []).append(_seconds(chain))
             size.setdefault(name, []).append(_bytes(chain))
+    for name, cost in made.study.took.items():
+        took.setdefault(name, [cost.seconds])
+        size.setdefault(name, [cost.megabytes * 1e6])
     seconds = _expected(took, left)
+    disk = _expected(size, left)
     return StudyCost(
         seconds=None if seconds is None else round(seconds / jobs),
-        disk_bytes=None if seconds is None else round(_expected(size, left) or 0),
+        disk_bytes=None if disk is None else round(disk),
     )
 
 

@@ -27,12 +27,13 @@ settings:
   sft: {updates: 30}
   run: {iterations: 2}
   rollout: {tasks_per_step: 2, leaves: 4}
-result: {paper: RewardFlow, table: Table 1, arm: rewardflow, gain: 22.6}
+results:
+- {paper: RewardFlow, table: Table 1, figures: {grpo: 26.6, rewardflow: 49.2}}
 arms:
   grpo: {credit: {method: grpo}}
   rewardflow: {credit: {method: rewardflow}}
 reference: grpo
-seeds: "0"
+seeds: 0-1
 panels:
   test: {split: test, samples: 1}
 sizes:
@@ -77,7 +78,8 @@ def test_a_size_lies_over_the_rest_and_the_first_one_is_taken(file: Path) -> Non
     [
         ("reference: grpo", "reference: gropo", ("s.yaml", "reference", "gropo")),
         ("samples: 1", "sample: 1", ("s.yaml", "panels.test.sample", "samples")),
-        ("arm: rewardflow", "arm: carl", ("s.yaml", "result.arm", "carl")),
+        ("grpo: 26.6", "carl: 26.6", ("s.yaml", "results[0].figures", "carl")),
+        ("grpo: {credit", "grpo: {start: cold, credit", ("s.yaml", "arms.grpo.start", "cold")),
         ("title: ", "titel: ", ("s.yaml", "titel", "title")),
         ("  grpo: {credit", "  ../grpo: {credit", ("s.yaml", "arms")),
     ],
@@ -108,15 +110,17 @@ def test_what_is_no_seed_is_refused(text: str) -> None:
 def test_arms_begin_from_the_checkpoint_of_their_seed(file: Path) -> None:
     made = plan(read_study(file), Path("out"))
     assert [(chain.name, chain.after) for chain in made.chains] == [
-        ("start 0", None),
-        ("grpo 0", "start 0"),
-        ("rewardflow 0", "start 0"),
-        ("start 1", None),
-        ("grpo 1", "start 1"),
-        ("rewardflow 1", "start 1"),
+        ("demos 0", ()),
+        ("start 0", ("demos 0",)),
+        ("grpo 0", ("start 0",)),
+        ("rewardflow 0", ("start 0",)),
+        ("demos 1", ()),
+        ("start 1", ("demos 1",)),
+        ("grpo 1", ("start 1",)),
+        ("rewardflow 1", ("start 1",)),
     ]
-    start, grpo = made.chains[:2]
-    assert [command.stage for command in start.commands] == ["demos", "sft", "evaluation/test"]
+    start, grpo = made.chains[1:3]
+    assert [command.stage for command in start.commands] == ["sft", "evaluation/test"]
     assert "out/0/start/checkpoint" in grpo.commands[0].words
     assert not Path("out").exists()
 
@@ -124,28 +128,76 @@ def test_arms_begin_from_the_checkpoint_of_their_seed(file: Path) -> None:
 def test_only_some_arms_and_seeds(file: Path) -> None:
     study = read_study(file)
     made = plan(study, Path("out"), only=["rewardflow"], seeds="7")
-    assert [chain.name for chain in made.chains] == ["start 7", "grpo 7", "rewardflow 7"]
+    assert [chain.name for chain in made.chains] == ["demos 7", "start 7", "grpo 7", "rewardflow 7"]
     refused(lambda: plan(study, Path("out"), only=["carl"]), 2, ("--only", "carl", "grpo, rewardflow"))
 
 
 def test_a_study_of_one_model_has_no_demonstrations(file: Path) -> None:
-    made = plan(read_study(changed(file, "reference:", "start: {model: hub/model}\nreference:")), Path("out"))
-    assert made.chains[0].commands == ()
-    assert "hub/model" in made.chains[1].commands[0].words
+    study = read_study(changed(file, "reference:", "starts: {base: {model: hub/model}}\nreference:"))
+    made = plan(study, Path("out"), seeds="0")
+    assert [(chain.name, chain.after) for chain in made.chains] == [("grpo 0", ()), ("rewardflow 0", ())]
+    assert "hub/model" in made.chains[0].commands[0].words
+
+
+STARTS = """\
+starts:
+  weak: {}
+  both: {demos: [{}, {rollout: {method: dpepo}}], settings: {sft: {updates: 60}}}
+  grown: {model: hub/model, demos: [{rollout: {method: dpepo}}]}
+reference:"""
+
+
+def test_starts_share_the_demonstrations_that_are_alike(file: Path) -> None:
+    """The second set of `both` is the one of `grown`; no arm begins with `weak`."""
+    text = file.read_text(encoding="utf-8").replace("reference:", STARTS)
+    for arm, start in (("grpo", "both"), ("rewardflow", "grown")):
+        text = text.replace(f"  {arm}: {{credit", f"  {arm}: {{start: {start}, credit")
+    file.write_text(text, encoding="utf-8")
+    made = plan(read_study(file), Path("out"), seeds="0")
+    chains = {chain.name: chain for chain in made.chains}
+    assert {name: chain.after for name, chain in chains.items()} == {
+        "demos 0": (),
+        "demos-2 0": (),
+        "both 0": ("demos 0", "demos-2 0"),
+        "grown 0": ("demos-2 0",),
+        "grpo 0": ("both 0",),
+        "rewardflow 0": ("grown 0",),
+    }
+    words = chains["grown 0"].commands[0].words
+    assert words[1] == "out/0/demos-2"
+    assert words[words.index("--model") + 1] == "hub/model"
+
+
+def test_a_panel_has_its_own_settings_and_command(file: Path) -> None:
+    more = "panels:\n  votes: {by: test-time-branch, split: test, samples: 1, settings: {environment: {max_steps: 3}}}\n  k: {by: pass-at-k, split: test}"
+    made = plan(read_study(changed(file, "panels:", more)), Path("out"), seeds="0")
+    commands = made.chains[2].commands
+    assert [(one.stage, one.words[0]) for one in commands] == [
+        ("run", "run"),
+        ("evaluation/votes", "test-time-branch"),
+        ("evaluation/k", "pass-at-k"),
+        ("evaluation/test", "eval"),
+    ]
+    votes = Path(commands[1].words[commands[1].words.index("-c") + 1])
+    values = json.loads(made.files[votes])
+    assert values["environment"]["max_steps"] == 3
+    assert values["credit"] == {"method": "grpo"}
+    assert commands[2].words[commands[2].words.index("-n") + 1] == "3"
 
 
 def test_other_settings_are_another_command(file: Path) -> None:
     before = plan(read_study(file), Path("out")).chains
     after = plan(read_study(changed(file, "method: rewardflow", "method: rewardflow, gamma: 0.8")), Path("out")).chains
     same = [one == other for one, other in zip(before, after, strict=True)]
-    assert same == [True, True, False, True, True, False]
+    assert same == [True, True, True, False] * 2
 
 
 def test_a_part_that_fails_stops_only_what_needs_it(tmp_path: Path, file: Path) -> None:
     """Neither command ends well; the arm of the first is not even begun, another seed is."""
 
     def chain(name: str, record: str, after: str | None = None) -> Chain:
-        return Chain(name, (StageCommand(tmp_path / name, "schema", ("schema", record)),), after)
+        commands = (StageCommand(tmp_path / name, "schema", ("schema", record)),)
+        return Chain(name, commands, (after,) if after else ())
 
     chains = [chain("start 0", "tree"), chain("grpo 0", "tree", "start 0"), chain("start 1", "tree")]
     made = StudyPlan(read_study(file), tmp_path, [0, 1], ["grpo"], chains)
@@ -159,7 +211,9 @@ def test_a_part_that_fails_stops_only_what_needs_it(tmp_path: Path, file: Path) 
 
 
 def made_difference(gains: list[float]) -> SeedDifference:
-    return difference("test", "carl", list(range(len(gains))), [50.0] * len(gains), [50 + gain for gain in gains])
+    return difference(
+        "test", "success", "carl", list(range(len(gains))), [50.0] * len(gains), [50 + gain for gain in gains]
+    )
 
 
 def test_a_difference_by_hand() -> None:
@@ -218,10 +272,14 @@ def test_a_killed_study_goes_on_to_the_same_figures(file: Path) -> None:
     assert remaining(made, 1).seconds == 0
     found = read_json(Path("killed/study.json"), StudyResults)
     assert results(made) == found
-    assert {(one.measure, one.arm) for one in found.differences} == {
-        ("test", "start"),
-        ("test", "rewardflow"),
-        ("area", "rewardflow"),
+    compared = {(one.panel, one.measure, one.arm): one for one in found.differences}
+    assert set(compared) == {
+        ("test", "success", "start"),
+        ("test", "success", "rewardflow"),
+        ("loop", "area", "rewardflow"),
     }
-    assert found.verdict == "cannot tell"
+    gain = compared["test", "success", "rewardflow"]
+    assert (gain.paper, gain.verdict) == ("RewardFlow, Table 1", "cannot tell")
+    assert gain.paper_gain == pytest.approx(22.6)
     assert "RewardFlow, Table 1" in markdown(found)
+    assert Path("killed/loops.svg").read_bytes() == Path("whole/loops.svg").read_bytes()

@@ -138,10 +138,12 @@ def _trailing_mean(values: Sequence[float], window: int) -> np.ndarray:
     return means
 
 
-def evaluations_figure(rates: Mapping[str, Mapping[str, Rate]]) -> "Figure":
+def evaluations_figure(
+    rates: Mapping[str, Mapping[str, Rate]], unit: str = "success, %"
+) -> "Figure":
     """Success with its 95 % interval: a panel for each label, a row for each run.
 
-    rates: label -> run -> success.
+    rates: label -> run -> success, or a difference of it.
     """
     runs = list(dict.fromkeys(run for row in rates.values() for run in row))
     height = 1.2 + 0.3 * len(runs)
@@ -151,7 +153,7 @@ def evaluations_figure(rates: Mapping[str, Mapping[str, Rate]]) -> "Figure":
             if run in row:
                 _interval(axes, place, row[run])
         axes.set_title(plain(label))
-        axes.set_xlabel("success, %")
+        axes.set_xlabel(unit)
     panels[0].set_yticks(range(len(runs)), [plain(run) for run in runs])
     panels[0].set_ylim(len(runs) - 0.5, -0.5)
     return figure
