@@ -133,5 +133,5 @@ COMMAND = Command(
     name="study",
     body=study,
     options=(FILE_ARGUMENT, FOLDER, SIZE, ONLY, SEEDS, JOBS, DRY_RUN, JSON, QUIET),
-    example="agentcli study studies/rewardflow-sokoban.yaml -o runs/study --jobs 2",
+    example="agentcli study tunnel-credit --seeds 0-7 -o runs/credit --jobs 2",
 )

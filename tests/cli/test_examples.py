@@ -95,8 +95,9 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str
 
 
 def test_the_session_holds_every_command() -> None:
-    # What serves until Ctrl-C is typed in tests/with_vllm and in tests/stages/test_env_server.py.
-    assert sorted([*SESSION, ("serve",), ("env", "serve")]) == sorted(COMMANDS)
+    # What serves until Ctrl-C is typed in tests/with_vllm and in tests/stages/test_env_server.py, a study, which takes
+    # minutes at least, in tests/stages/test_study.py.
+    assert sorted([*SESSION, ("serve",), ("env", "serve"), ("study",)]) == sorted(COMMANDS)
 
 
 @pytest.mark.parametrize("path", SESSION, ids=" ".join)

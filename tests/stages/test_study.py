@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,7 +16,19 @@ from agentcli.records.files import read_json
 from agentcli.records.study import SeedDifference, StudyResults, seeds_of
 from agentcli.reports.standing import Progress
 from agentcli.reports.study import markdown
-from agentcli.stages.study import Chain, StageCommand, StudyPlan, perform, plan, read_study, remaining
+from agentcli.stages.study import (
+    Chain,
+    StageCommand,
+    StudyPlan,
+    find_study,
+    list_studies,
+    perform,
+    plan,
+    read_study,
+    remaining,
+)
+from command_line import agentcli as in_process
+from command_line import all_commands
 from refusal import refused
 
 STUDY = """\
@@ -169,7 +182,11 @@ def test_starts_share_the_demonstrations_that_are_alike(file: Path) -> None:
 
 
 def test_a_panel_has_its_own_settings_and_command(file: Path) -> None:
-    more = "panels:\n  votes: {by: test-time-branch, split: test, samples: 1, settings: {environment: {max_steps: 3}}}\n  k: {by: pass-at-k, split: test}"
+    more = (
+        "panels:\n"
+        "  votes: {by: test-time-branch, split: test, samples: 1, settings: {environment: {max_steps: 3}}}\n"
+        "  k: {by: pass-at-k, split: test}"
+    )
     made = plan(read_study(changed(file, "panels:", more)), Path("out"), seeds="0")
     commands = made.chains[2].commands
     assert [(one.stage, one.words[0]) for one in commands] == [
@@ -205,6 +222,24 @@ def test_a_part_that_fails_stops_only_what_needs_it(tmp_path: Path, file: Path) 
         perform(made, 2, Progress())
     assert (tmp_path / "logs/start 1.log").exists()
     assert not (tmp_path / "logs/grpo 0.log").exists()
+
+
+def test_the_example_of_the_help_page_plans_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(all_commands()["study",].example)[1:]
+    answer = in_process(*words, "--dry-run", "--json")
+    assert answer.code == 0, answer.stderr
+    planned = json.loads(answer.stdout)
+    assert planned["counts"] == {"parts": 40, "commands left": 72}
+    assert planned["outputs"][0] == "runs/credit/0/demos"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_file_the_shipped_studies_are_listed() -> None:
+    answer = in_process("study", "--json")
+    names = {json.loads(line)["study"] for line in answer.stdout.splitlines()}
+    assert names == {path.stem for path in list_studies()} >= {"tunnel-credit", "rewardflow-sokoban"}
+    refused(lambda: find_study("tunnel-credits"), 2, ("tunnel-credits", "tunnel-credit"))
 
 
 # What they show.
