@@ -9,10 +9,12 @@ from pathlib import Path
 from statistics import fmean
 
 import msgspec
+from msgspec.structs import replace
 
 from agentcli.analysis.compare_training import read_iteration
 from agentcli.credit.carl import first_phase
 from agentcli.credit.survey import ROOT
+from agentcli.errors import DataError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.seeds import area_under, paired_t, steps_to_level
 from agentcli.evaluation.statistics import wilcoxon_exact
@@ -23,12 +25,14 @@ from agentcli.records.study import (
     COUNTED,
     ArmOutcome,
     Measured,
+    SearchChoice,
     SeedDifference,
     Study,
     StudyResults,
 )
 from agentcli.records.trees import leaves
 from agentcli.records.types import Outcome, Tree
+from agentcli.stages.layers import nest, overlay
 from agentcli.stages.study import StudyPlan
 
 LOOP = "loop"
@@ -46,8 +50,8 @@ WINDOW = 5
 """Iterations whose mean counts: single ones scatter by ten points."""
 
 
-def results(made: StudyPlan) -> StudyResults:
-    """Everything that has ended. Raises DataError for a damaged file."""
+def results(made: StudyPlan, rules: Sequence[str] = ()) -> StudyResults:
+    """Everything that has ended. `rules` are its `rules`. Raises DataError for a damaged file."""
     outcomes = list(_outcomes(made))
     differences = list(_differences(made, outcomes))
     for one in differences:
@@ -57,6 +61,7 @@ def results(made: StudyPlan) -> StudyResults:
         outcomes=outcomes,
         differences=differences,
         unlike=list(_unlike(made, outcomes)),
+        rules=list(rules),
     )
 
 
@@ -259,3 +264,58 @@ def _unlike(made: StudyPlan, outcomes: Sequence[ArmOutcome]) -> Iterator[str]:
                 parts.append(f"{arm} {mean / base:.2f}")
         if parts:
             yield f"{name}: {', '.join(parts)} of {reference}'s"
+
+
+def searched(study: Study, search: SearchChoice) -> Study:
+    """The study that is played first: every arm with every value, on one seed."""
+    arms = {}
+    for arm, values in study.arms.items():
+        for value in search.values:
+            arms[f"{arm}-{value:g}"] = overlay(values, nest(search.path, value))
+    return replace(
+        study,
+        arms=arms,
+        reference=next(iter(arms)),
+        results=[],
+        seeds=str(search.seed),
+        search=None,
+    )
+
+
+def settled(
+    study: Study, search: SearchChoice, found: StudyResults
+) -> tuple[Study, str]:
+    """The study with the value that did best for each arm, and which these are.
+
+    The best has the greatest success on the deciding panel; of several, the first.
+    Raises DataError where the search has not ended.
+    """
+    deciding = next(iter(study.panels))
+    rates = {one.arm: one.panels[deciding]["success"] for one in found.outcomes}
+    arms = {}
+    chosen = []
+    for arm, values in study.arms.items():
+        names = {value: f"{arm}-{value:g}" for value in search.values}
+        if not all(name in rates for name in names.values()):
+            raise DataError(f"{arm}: the search of {search.path} has not ended")
+        best = max(search.values, key=lambda value: rates[names[value]])
+        arms[arm] = overlay(values, nest(search.path, best))
+        chosen.append(f"{arm} {best:g}")
+    rule = f"{search.path}, searched on seed {search.seed}: {', '.join(chosen)}"
+    return replace(study, arms=arms, search=None), rule
+
+
+def too_wide(found: StudyResults, width: float) -> bool:
+    """Whether a gain on the deciding panel has an interval that is not narrower."""
+    deciding = next(iter(found.study["panels"]))
+    for one in found.differences:
+        if one.panel != deciding or not is_share(one):
+            continue
+        if one.low is None or one.high is None or one.high - one.low >= width:
+            return True
+    return False
+
+
+def is_share(one: SeedDifference) -> bool:
+    """Whether a measure is in percent."""
+    return one.measure not in COUNTED and not one.measure.startswith("steps to")

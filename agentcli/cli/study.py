@@ -10,6 +10,7 @@ from agentcli.cli.options import DRY_RUN, JSON, QUIET
 from agentcli.errors import UsageError
 
 if TYPE_CHECKING:
+    from agentcli.records.study import SearchChoice, Study
     from agentcli.stages.study import StudyPlan
 
 FILE_ARGUMENT = Option(
@@ -28,6 +29,18 @@ SEEDS = file_option(
     "--seeds", "Play these seeds, for instance 0-7; the file's without it."
 )
 WRITTEN = ("study.json", "study.md", "loops.svg", "gains.svg")
+ADDED = file_option(
+    "--add-seeds",
+    "Add seeds after those of the file, up to N in all, until --narrower holds.",
+    int,
+    "N",
+)
+NARROWER = file_option(
+    "--narrower",
+    "With --add-seeds: points that the 95 % interval of every gain must be below.",
+    float,
+    "POINTS",
+)
 JOBS = running_option("--jobs", "Runs at a time; 1 without it.", int, "N")
 
 
@@ -38,7 +51,7 @@ def study(call: Call) -> None:
     the same command goes on after a kill, and adds seeds or arms. Writes study.json,
     study.md, loops.svg and gains.svg. Without FILE the shipped studies are listed.
     """
-    from agentcli.stages.study import find_study, perform, plan, read_study
+    from agentcli.stages.study import find_study, read_study
 
     typed = call.values["file"]
     if typed is None:
@@ -47,21 +60,90 @@ def study(call: Call) -> None:
     jobs = call.values["jobs"] or 1
     if jobs < 1:
         raise UsageError(f"--jobs {jobs}: must be at least 1")
+    most, narrower = call.values["add_seeds"], call.values["narrower"]
+    if (most is None) != (narrower is None):
+        raise UsageError("--add-seeds N and --narrower POINTS need each other")
     file = find_study(typed)
-    made = plan(
-        read_study(file, call.values["size"]),
-        call.values["out"] or Path("runs") / file.stem,
-        only=call.values["only"] or [],
-        seeds=call.values["seeds"],
-    )
+    out = call.values["out"] or Path("runs") / file.stem
+    rules: list[str] = []
+    chosen = read_study(file, call.values["size"])
+    if chosen.search is not None:
+        after = _search(call, chosen, chosen.search, out, rules)
+        if after is None:
+            return
+        chosen = after
+    made = _plan(call, chosen, out, call.values["seeds"])
     if call.dry:
-        _preview(call, made, file, jobs)
+        _preview(call, made, jobs)
         return
-    _announce(call, made, jobs)
+    if most is not None:
+        rules.append(
+            f"seeds were added, to {most} at most, until every interval on the first "
+            f"panel was narrower than {narrower:g} points"
+        )
+    _play_seeds(call, made, rules)
+
+
+def _plan(call: Call, chosen: "Study", out: Path, seeds: str | None) -> "StudyPlan":
+    from agentcli.stages.study import plan
+
+    return plan(chosen, out, only=call.values["only"] or [], seeds=seeds)
+
+
+def _search(
+    call: Call, chosen: "Study", search: "SearchChoice", out: Path, rules: list[str]
+) -> "Study | None":
+    """The study with the settings that were searched; adds which these are to `rules`.
+
+    None where a dry run has said all that it can: the search is still to be played.
+    """
+    from agentcli.analysis.study import results, searched, settled
+    from agentcli.records.study import seeds_of
+    from agentcli.stages.study import plan
+
+    seeds = call.values["seeds"] or chosen.seeds
+    if search.seed in seeds_of(seeds, "seeds"):
+        raise UsageError(f"search.seed: {search.seed} is among the seeds that count")
+    trial = plan(searched(chosen, search), out)
+    if trial.left and call.dry:
+        _preview(call, trial, call.values["jobs"] or 1)
+        return None
+    if trial.left:
+        _play(call, trial)
+    chosen, rule = settled(chosen, search, results(trial))
+    rules.append(rule)
+    return chosen
+
+
+def _play_seeds(call: Call, made: "StudyPlan", rules: list[str]) -> None:
+    """Plays the seeds, and those that --add-seeds asks for; reports what has ended."""
+    from agentcli.analysis.study import results, too_wide
+
+    most = call.values["add_seeds"] or 0
     try:
-        perform(made, jobs, call.progress)
+        _play(call, made)
+        while len(made.seeds) < most:
+            if not too_wide(results(made), call.values["narrower"]):
+                break
+            seeds = ",".join(map(str, [*made.seeds, max(made.seeds) + 1]))
+            made = _plan(call, made.study, made.out, seeds)
+            _play(call, made)
     finally:
-        _report(call, made)
+        _report(call, made, rules)
+
+
+def _play(call: Call, made: "StudyPlan") -> None:
+    """Plays what is left, after saying how much that is."""
+    from msgspec import to_builtins
+
+    from agentcli.reports.output import readable
+    from agentcli.stages.study import perform, remaining
+
+    jobs = call.values["jobs"] or 1
+    expected = readable(to_builtins(remaining(made, jobs)))
+    words = "".join(f"; {name} {value}" for name, value in expected.items())
+    call.progress.note(f"{made.left} of {len(made.chains)} parts to play{words}")
+    perform(made, jobs, call.progress)
 
 
 def _list(call: Call) -> None:
@@ -76,27 +158,14 @@ def _list(call: Call) -> None:
     print_rows("studies", rows, json=call.values["json"])
 
 
-def _announce(call: Call, made: "StudyPlan", jobs: int) -> None:
-    """Says what is left, and how long it takes where that is known."""
-    from msgspec import to_builtins
-
-    from agentcli.reports.output import readable
-    from agentcli.stages.study import remaining
-
-    left = sum(bool(chain.left) for chain in made.chains)
-    expected = readable(to_builtins(remaining(made, jobs)))
-    words = "".join(f"; {name} {value}" for name, value in expected.items())
-    call.progress.note(f"{left} of {len(made.chains)} parts to play{words}")
-
-
-def _report(call: Call, made: "StudyPlan") -> None:
+def _report(call: Call, made: "StudyPlan", rules: list[str]) -> None:
     """Writes and prints what has ended so far."""
     from agentcli.analysis.study import results
     from agentcli.errors import MissingError
     from agentcli.records.files import write_json
     from agentcli.reports.study import draw, print_study
 
-    found = results(made)
+    found = results(made, rules)
     if not found.outcomes:
         return
     write_json(made.out / "study.json", found)
@@ -107,7 +176,7 @@ def _report(call: Call, made: "StudyPlan") -> None:
         call.progress.note(f"no pictures: {error}")
 
 
-def _preview(call: Call, made: "StudyPlan", file: Path, jobs: int) -> None:
+def _preview(call: Call, made: "StudyPlan", jobs: int) -> None:
     """Prints what is left to do, and how long that takes."""
     from msgspec import to_builtins
 
@@ -121,7 +190,7 @@ def _preview(call: Call, made: "StudyPlan", file: Path, jobs: int) -> None:
     print_preview(
         "study",
         to_builtins(made.study),
-        {"study": file},
+        {"study": call.values["file"]},
         [*folders, *(str(made.out / name) for name in WRITTEN)],
         counts,
         remaining(made, jobs),
@@ -132,6 +201,18 @@ def _preview(call: Call, made: "StudyPlan", file: Path, jobs: int) -> None:
 COMMAND = Command(
     name="study",
     body=study,
-    options=(FILE_ARGUMENT, FOLDER, SIZE, ONLY, SEEDS, JOBS, DRY_RUN, JSON, QUIET),
+    options=(
+        FILE_ARGUMENT,
+        FOLDER,
+        SIZE,
+        ONLY,
+        SEEDS,
+        ADDED,
+        NARROWER,
+        JOBS,
+        DRY_RUN,
+        JSON,
+        QUIET,
+    ),
     example="agentcli study tunnel-credit --seeds 0-7 -o runs/credit --jobs 2",
 )

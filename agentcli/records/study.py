@@ -86,6 +86,19 @@ class StartChoice(Section, kw_only=True):
         return self.demos
 
 
+class SearchChoice(Section, kw_only=True):
+    """One setting that is searched for every arm, on a seed that is not counted."""
+
+    path: str = "train.learning_rate"
+    values: list[float]
+    seed: Count
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where there is nothing to choose from."""
+        if len(set(self.values)) < 2:
+            raise ValueError("values: needs two different ones at least")
+
+
 class PartCost(Section, kw_only=True):
     """What a part of a study took where it was measured."""
 
@@ -114,6 +127,8 @@ class Study(Section, kw_only=True):
     """The arm that the others are compared with."""
     equal: list[Spent] = field(default_factory=list)
     """What the arms must have spent alike; the report says whether they did."""
+    search: SearchChoice | None = None
+    """None: every arm has the settings of the file."""
     seeds: str = "0-7"
     """For instance 0-7, or 0,3,5."""
     measures: list[Measured] = field(default_factory=lambda: ["success"])
@@ -225,3 +240,6 @@ class StudyResults(Record, kw_only=True):
     differences: list[SeedDifference]
     unlike: list[str] = field(default_factory=list)
     """What the arms did not spend alike, in words."""
+    rules: list[str] = field(default_factory=list)
+    """What was decided while it was played, in words: searched settings, added seeds.
+    """

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agentcli.records.files import write_atomic
-from agentcli.records.study import COUNTED, SeedDifference, StudyResults
+from agentcli.records.study import SeedDifference, StudyResults
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.output import console, print_json
 
@@ -37,6 +37,7 @@ def draw(found: StudyResults, out: Path) -> list[Path]:
 
     Raises MissingError without matplotlib.
     """
+    from agentcli.analysis.study import is_share
     from agentcli.evaluation.record import Rate
     from agentcli.reports.plots.figures import (
         Course,
@@ -64,11 +65,6 @@ def draw(found: StudyResults, out: Path) -> list[Path]:
         save(evaluations_figure(gains, unit), out / "gains.svg")
         pictures.append(out / "gains.svg")
     return pictures
-
-
-def is_share(one: SeedDifference) -> bool:
-    """Whether the measure is in percent."""
-    return one.measure not in COUNTED and not one.measure.startswith("steps to")
 
 
 def markdown(found: StudyResults) -> str:
@@ -120,6 +116,7 @@ def remarks(found: StudyResults) -> Iterator[str]:
     """Whose figures stand beside ours, and what the arms did not spend alike."""
     for paper in dict.fromkeys(one.paper for one in found.differences if one.paper):
         yield f"paper: {paper}; its gain, and whether ours agrees"
+    yield from found.rules
     for line in found.unlike:
         yield f"not spent alike: {line}"
     yield (

@@ -326,7 +326,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Layer]:
     for name, text in sorted(environ.items()):
         if name.startswith(PREFIX) and name not in NOT_SETTINGS:
             path = name.removeprefix(PREFIX).lower().replace("__", ".")
-            yield Layer(name, _nest(path, parse_value(name, text)))
+            yield Layer(name, nest(path, parse_value(name, text)))
 
 
 def _from_options(
@@ -346,7 +346,7 @@ def _from_options(
                     f"{place.partition('=')[0]} and {option} say the same thing; keep "
                     "one of them"
                 )
-        yield Layer(option, _nest(path, value))
+        yield Layer(option, nest(path, value))
 
 
 def _from_set(text: str) -> Layer:
@@ -356,10 +356,10 @@ def _from_set(text: str) -> Layer:
         raise UsageError(
             f"{place}: write path=value, for instance --set rollout.leaves=4"
         )
-    return Layer(place, _nest(path, parse_value(place, value)))
+    return Layer(place, nest(path, parse_value(place, value)))
 
 
-def _nest(path: str, value: Any) -> Values:
+def nest(path: str, value: Any) -> Values:
     """A nested mapping with `value` at a dotted path."""
     first, *inner = path.split(".")
     for key in reversed(inner):

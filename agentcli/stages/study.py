@@ -96,6 +96,11 @@ class StudyPlan:
     files: dict[Path, str] = field(default_factory=dict)
     """Settings files that the commands name, and what is in them."""
 
+    @property
+    def left(self) -> int:
+        """How many chains have not ended."""
+        return sum(bool(chain.left) for chain in self.chains)
+
 
 def list_studies() -> list[Path]:
     """The shipped studies, sorted by name."""

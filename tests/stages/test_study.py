@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentcli.analysis.study import difference, results, verdict_of
+from agentcli.analysis.study import difference, results, searched, settled, too_wide, verdict_of
 from agentcli.errors import AgentCliError
 from agentcli.records.files import read_json
-from agentcli.records.study import SeedDifference, StudyResults, seeds_of
+from agentcli.records.study import ArmOutcome, SeedDifference, StudyResults, seeds_of
 from agentcli.reports.standing import Progress
 from agentcli.reports.study import markdown
 from agentcli.stages.study import (
@@ -272,6 +272,49 @@ def test_a_difference_by_hand() -> None:
 )
 def test_the_word_about_a_papers_gain(gains: list[float], paper: float, verdict: str) -> None:
     assert verdict_of(made_difference(gains), paper) == verdict
+
+
+# What is decided while it is played.
+
+SEARCH = "search: {values: [1.0e-4, 3.0e-4], seed: 9}\nseeds: 0-1"
+
+
+def test_a_search_plays_every_arm_with_every_value_and_keeps_the_best_one(file: Path) -> None:
+    study = read_study(changed(file, "seeds: 0-1", SEARCH))
+    assert study.search is not None
+    trial = searched(study, study.search)
+    assert (list(trial.arms), trial.seeds) == (
+        ["grpo-0.0001", "grpo-0.0003", "rewardflow-0.0001", "rewardflow-0.0003"],
+        "9",
+    )
+    assert trial.arms["grpo-0.0003"] == {"credit": {"method": "grpo"}, "train": {"learning_rate": 3e-4}}
+    rates = [0.5, 0.5, 0.2, 0.3]
+    outcomes = [
+        ArmOutcome(arm=arm, seed=9, panels={"test": {"success": rate}})
+        for arm, rate in zip(trial.arms, rates, strict=True)
+    ]
+    found = StudyResults(study={}, outcomes=outcomes, differences=[])
+    after, rule = settled(study, study.search, found)
+    assert after.arms["grpo"]["train"] == {"learning_rate": 1e-4}
+    assert after.arms["rewardflow"]["train"] == {"learning_rate": 3e-4}
+    assert rule == "train.learning_rate, searched on seed 9: grpo 0.0001, rewardflow 0.0003"
+    found.outcomes.pop()
+    refused(lambda: settled(study, study.search, found), 3, ("rewardflow", "has not ended"))
+
+
+def test_the_searched_seed_does_not_count(file: Path) -> None:
+    changed(file, "seeds: 0-1", SEARCH)
+    answer = in_process("study", str(file), "--seeds", "8-9", "--dry-run")
+    assert (answer.code, "search.seed: 9" in answer.stderr) == (2, True)
+
+
+def test_seeds_are_added_while_an_interval_is_too_wide() -> None:
+    gains = made_difference([1, 2, 3])
+    found = StudyResults(study={"panels": {"test": {}}}, outcomes=[], differences=[gains])
+    width = gains.high - gains.low
+    assert too_wide(found, width)
+    assert not too_wide(found, width + 0.01)
+    assert too_wide(StudyResults(study=found.study, outcomes=[], differences=[made_difference([1])]), 100)
 
 
 # The whole, as a user types it.
