@@ -11,9 +11,8 @@ from statistics import fmean
 import msgspec
 from msgspec.structs import replace
 
+from agentcli.analysis.advice import draws
 from agentcli.analysis.compare_training import read_iteration
-from agentcli.credit.carl import first_phase
-from agentcli.credit.survey import ROOT
 from agentcli.errors import DataError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.seeds import area_under, paired_t, steps_to_level
@@ -30,7 +29,6 @@ from agentcli.records.study import (
     Study,
     StudyResults,
 )
-from agentcli.records.trees import leaves
 from agentcli.records.types import Outcome, Tree
 from agentcli.stages.layers import nest, overlay
 from agentcli.stages.study import StudyPlan
@@ -128,24 +126,15 @@ def _add_loop(outcome: ArmOutcome, folder: Path) -> None:
 
 
 def success_from_scratch(folder: Path) -> float:
-    """Success among an iteration's trajectories that are draws of the policy.
-
-    They are all leaves of a tree without forks, else those of its first phase: a leaf
-    behind a fork is not an independent draw. Errored ones are left out.
-    """
+    """Success among an iteration's draws of the policy; errored ones are left out."""
     ends = []
     for tree in read_records(RunDirectory(folder).existing_trees(), Tree):
-        drawn = None
-        if tree.roots is not None:
-            parents = [
-                ROOT if step.parent is None else step.parent for step in tree.steps
-            ]
-            drawn = first_phase(parents, tree.roots)
-        for leaf in leaves(tree):
-            if leaf.outcome is not Outcome.ERRORED and (
-                drawn is None or leaf.id in drawn
-            ):
-                ends.append(leaf.outcome is Outcome.SUCCESS)
+        outcomes = [leaf.outcome for leaf in draws(tree)]
+        ends += [
+            outcome is Outcome.SUCCESS
+            for outcome in outcomes
+            if outcome is not Outcome.ERRORED
+        ]
     return sum(ends) / max(1, len(ends))
 
 

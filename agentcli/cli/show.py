@@ -58,6 +58,12 @@ CALLS = view_option(
     bool,
 )
 
+ADVICE = view_option(
+    "--advice",
+    "What the trees say about which method can help (docs/which-method.md).",
+    bool,
+)
+
 Shown = tuple[Sequence[Any], Callable[[], Iterable[Any]]]
 """The lines of --json, and a function that gives what is printed without it."""
 
@@ -70,6 +76,7 @@ VIEWS = {
     ),
     "one step (--step)": ("run", "tree", "step", "evaluation", "credit"),
     "calls of tools (--calls)": ("run", "tree", "calls", "evaluation"),
+    "advice (--advice)": ("run", "advice", "evaluation"),
 }
 """Every view with the options it takes; --json works with all of them."""
 APART = (
@@ -110,6 +117,8 @@ def _view(typed: set[str]) -> str:
         return "one step (--step)"
     if "calls" in typed:
         return "calls of tools (--calls)"
+    if "advice" in typed:
+        return "advice (--advice)"
     return "a tree (TREE)" if "tree" in typed else "a run"
 
 
@@ -231,6 +240,27 @@ def _show_calls(call: Call) -> Shown:
     return shares, lambda: [shares_table(str(file), shares)]
 
 
+def _show_advice(call: Call) -> Shown:
+    from agentcli.analysis.advice import findings, measure
+    from agentcli.errors import DataError
+    from agentcli.records.files import read_records
+    from agentcli.records.runs import loop_folders
+    from agentcli.records.types import Tree
+    from agentcli.reports.show.run_tables import advice_table
+    from agentcli.reports.show.trees import trees_file
+
+    evaluation = call.values["evaluation"]
+    run = call.place.run
+    # A loop is measured where it began: there its methods can still be chosen.
+    begun = loop_folders(run) if evaluation is None else []
+    file = trees_file(begun[0] if begun else run, evaluation)
+    try:
+        found = measure(read_records(file, Tree))
+    except ValueError as error:
+        raise DataError(f"{file}: {error}") from error
+    return [found], lambda: [advice_table(str(file), list(findings(found)))]
+
+
 def _show_tree(call: Call) -> Shown:
     from agentcli.reports.show.drawing import side_by_side, tree_drawing
     from agentcli.stages.resolve import find_run
@@ -291,6 +321,7 @@ SHOWS = {
     "a tree (TREE)": _show_tree,
     "one step (--step)": _show_step,
     "calls of tools (--calls)": _show_calls,
+    "advice (--advice)": _show_advice,
 }
 
 COMMAND = Command(
@@ -308,6 +339,7 @@ COMMAND = Command(
         KIND,
         ALL,
         CALLS,
+        ADVICE,
         JSON,
     ),
     example="agentcli show runs/x 4 --credit rewardflow",

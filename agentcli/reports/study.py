@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shlex import join
 
 from agentcli.records.files import write_atomic
 from agentcli.records.study import SeedDifference, StudyResults
@@ -28,8 +29,18 @@ def print_study(found: StudyResults, out: Path, *, json: bool, quiet: bool) -> N
         for row in rows:
             table.add(row)
         terminal.print(table)
-    for line in remarks(found):
+    for line in (*remarks(found), page_hint(found, out)):
         terminal.print(line, markup=False, soft_wrap=True)
+
+
+def page_hint(found: StudyResults, out: Path) -> str:
+    """The command that puts the runs of the first seed beside each other on a page."""
+    seed = found.outcomes[0].seed
+    runs = [
+        str(out / str(seed) / one.arm) for one in found.outcomes if one.seed == seed
+    ]
+    words = ["view", *runs, "--no-accounts", "-o", str(out / "view.html")]
+    return f"the runs of seed {seed} as one page: agentcli {join(words)}"
 
 
 def draw(found: StudyResults, out: Path) -> list[Path]:

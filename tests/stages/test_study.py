@@ -15,7 +15,7 @@ from agentcli.errors import AgentCliError
 from agentcli.records.files import read_json
 from agentcli.records.study import ArmOutcome, SeedDifference, StudyResults, seeds_of
 from agentcli.reports.standing import Progress
-from agentcli.reports.study import markdown
+from agentcli.reports.study import markdown, page_hint
 from agentcli.stages.study import (
     Chain,
     StageCommand,
@@ -332,20 +332,20 @@ def figures(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_killed_study_goes_on_to_the_same_figures(file: Path) -> None:
-    whole = agentcli("study", str(file), "-o", "whole", "--jobs", "2")
+    whole = agentcli("study", str(file), "--seeds", "0", "-o", "whole", "--jobs", "2")
     whole.communicate()
     assert whole.returncode == 0
-    killed = agentcli("study", str(file), "-o", "killed")
+    killed = agentcli("study", str(file), "--seeds", "0", "-o", "killed")
     # Killed inside the first loop, where half of a run is there.
     while not Path("killed/0/grpo/settings").exists():
         assert killed.poll() is None
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
-    again = agentcli("study", str(file), "-o", "killed")
+    again = agentcli("study", str(file), "--seeds", "0", "-o", "killed")
     again.communicate()
     assert again.returncode == 0
     assert figures(Path("killed")) == figures(Path("whole"))
-    made = plan(read_study(file), Path("killed"))
+    made = plan(read_study(file), Path("killed"), seeds="0")
     assert all(chain.left == [] for chain in made.chains)
     assert remaining(made, 1).seconds == 0
     found = read_json(Path("killed/study.json"), StudyResults)
@@ -360,4 +360,7 @@ def test_a_killed_study_goes_on_to_the_same_figures(file: Path) -> None:
     assert (gain.paper, gain.verdict) == ("RewardFlow, Table 1", "cannot tell")
     assert gain.paper_gain == pytest.approx(22.6)
     assert "RewardFlow, Table 1" in markdown(found)
+    typed = page_hint(found, Path("killed")).rpartition("agentcli ")[2]
+    assert in_process(*shlex.split(typed)).code == 0
+    assert Path("killed/view.html").exists()
     assert Path("killed/loops.svg").read_bytes() == Path("whole/loops.svg").read_bytes()

@@ -1,0 +1,219 @@
+"""What a run's own trees say about which method can help it (docs/which-method.md).
+
+Every share is of what the sentence beside it speaks of; nothing here is a prediction.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+from agentcli.credit.carl import first_phase
+from agentcli.credit.states import standing_states
+from agentcli.credit.survey import ROOT
+from agentcli.evaluation.episodes import episodes
+from agentcli.records.siblings import Branching
+from agentcli.records.trees import leaves, path
+from agentcli.records.types import Count, Outcome, Record, Step, Tree
+
+OFTEN = 0.5
+"""Above this share something is said of what recurs or is missing."""
+SOME = 0.05
+"""Above this share of refused moves something is said of the penalty."""
+FIRST = 0.9
+"""Above this share of forks after the first step, no later state was forked."""
+
+
+class Advice(Record, kw_only=True):
+    """Measurements of the trees of one run. None: there is nothing to measure."""
+
+    trees: Count
+    trajectories: Count
+    """Those that are draws of the policy: without the leaves behind forks."""
+    success: float
+    lost: float
+    """Share of the trees in which no trajectory succeeded."""
+    won: float
+    """Share of the trees in which all did."""
+    steps: float
+    """Mean length of a trajectory."""
+    truncated: float
+    """Share of the trajectories that ran out of steps."""
+    shared: float
+    """Share of the steps that leave a state which another trajectory of the tree left.
+    """
+    returned: float
+    """Share of the steps that leave a state in which the trajectory was before."""
+    refused: float
+    """Share of the moves that the world refused."""
+    distinct: float | None
+    """Share of distinct actions among siblings at forks."""
+    forks: Count
+    first_forks: float | None
+    """Share of the forks that continue after the first step."""
+
+
+class Finding(NamedTuple):
+    """A measurement in words, and what follows from it."""
+
+    measured: str
+    value: float
+    unit: str
+    advice: str
+
+
+def measure(trees: Iterable[Tree]) -> Advice:
+    """The measurements of some trees. Raises ValueError without any trajectory."""
+    groups: list[list[Outcome]] = []
+    lengths: list[int] = []
+    counts = Counter[str]()
+    branching = Branching()
+    for tree in trees:
+        drawn = [leaf for leaf in draws(tree) if leaf.outcome is not Outcome.ERRORED]
+        if not drawn:
+            continue
+        groups.append([leaf.outcome or Outcome.ERRORED for leaf in drawn])
+        lengths += [len(path(tree, leaf)) for leaf in drawn]
+        counts += _visits(tree, drawn)
+        for row in episodes(tree):
+            counts["moves"] += row.moves
+            counts["refused"] += row.inadmissible_steps
+        branching.add(tree.steps)
+    if not groups:
+        raise ValueError("there is no trajectory that ended")
+    every = [outcome for group in groups for outcome in group]
+    wins = [[outcome is Outcome.SUCCESS for outcome in group] for group in groups]
+    forks = branching.forks.total()
+    return Advice(
+        trees=len(groups),
+        trajectories=len(every),
+        success=every.count(Outcome.SUCCESS) / len(every),
+        lost=fmean(not any(group) for group in wins),
+        won=fmean(all(group) for group in wins),
+        steps=fmean(lengths),
+        truncated=every.count(Outcome.TRUNCATED) / len(every),
+        shared=counts["shared"] / max(1, counts["steps"]),
+        returned=counts["returned"] / max(1, counts["steps"]),
+        refused=counts["refused"] / max(1, counts["moves"]),
+        distinct=branching.of_forks.share,
+        forks=forks,
+        first_forks=branching.forks[1] / forks if forks else None,
+    )
+
+
+def draws(tree: Tree) -> list[Step]:
+    """The leaves of the trajectories that are draws of the policy.
+
+    They are all leaves of a tree without forks, else those of its first phase: a leaf
+    behind a fork is not an independent draw.
+    """
+    ends = leaves(tree)
+    if tree.roots is None:
+        return ends
+    parents = [ROOT if step.parent is None else step.parent for step in tree.steps]
+    first = first_phase(parents, tree.roots)
+    return [leaf for leaf in ends if leaf.id in first]
+
+
+def _visits(tree: Tree, drawn: Sequence[Step]) -> Counter[str]:
+    """Over the steps of the draws: all, those that leave a state in which the same
+    trajectory was before, and those that leave one that another trajectory left too.
+
+    A state is that of all copies together, in the papers' form (credit.state=paper).
+    """
+    standing = standing_states(tree, "paper")
+    walks = []
+    for leaf in drawn:
+        walk = [tuple(sorted(standing[step.id].items())) for step in path(tree, leaf)]
+        walks.append([state for state in walk if state])
+    leaving = Counter(state for walk in walks for state in set(walk))
+    counts = Counter[str]()
+    for walk in walks:
+        counts["steps"] += len(walk)
+        counts["returned"] += len(walk) - len(set(walk))
+        counts["shared"] += sum(leaving[state] > 1 for state in walk)
+    return counts
+
+
+def findings(of: Advice) -> Iterator[Finding]:
+    """Every measurement in words, with what the lab's studies and algebra say of it."""
+    yield Finding("success of a draw", of.success, "%", _of_success(of))
+    yield Finding(
+        "groups without any success",
+        of.lost,
+        "%",
+        _where(
+            of.lost > OFTEN,
+            "all advantages within them are 0: more imitation, easier tasks or more "
+            "leaves come before any method",
+        ),
+    )
+    yield Finding(
+        "groups with nothing but success",
+        of.won,
+        "%",
+        _where(of.won > OFTEN, "they teach nothing either: take harder tasks"),
+    )
+    yield Finding("steps of a trajectory", of.steps, "", "")
+    yield Finding(
+        "trajectories that ran out of steps",
+        of.truncated,
+        "%",
+        _where(
+            of.truncated > OFTEN,
+            "the horizon may be too short for one copy: raise --max-steps, or try "
+            "--method dpepo",
+        ),
+    )
+    yield Finding(
+        "steps from states that others left too", of.shared, "%", _of_shared(of)
+    )
+    yield Finding("steps from states seen before", of.returned, "%", "")
+    yield Finding(
+        "refused moves",
+        of.refused,
+        "%",
+        _where(
+            of.refused > SOME,
+            "keep their penalty outside the division: credit.penalty=outside",
+        ),
+    )
+    if of.distinct is not None:
+        yield Finding(
+            "distinct actions at forks",
+            of.distinct,
+            "%",
+            _where(
+                of.distinct < OFTEN,
+                "siblings buy the same action again: rollout.distinct, or a higher "
+                "temperature",
+            ),
+        )
+    if of.first_forks is not None:
+        yield Finding(
+            "forks after the first step",
+            of.first_forks,
+            "%",
+            _where(
+                of.first_forks >= FIRST,
+                "no later state was forked: sparser tags (demos.explore), or carl",
+            ),
+        )
+
+
+def _where(holds: bool, advice: str) -> str:
+    return advice if holds else ""
+
+
+def _of_success(of: Advice) -> str:
+    if of.success == 0:
+        return "nothing to reinforce yet"
+    return ""
+
+
+def _of_shared(of: Advice) -> str:
+    if of.shared > OFTEN:
+        return "gigpo and rewardflow can compare steps that leave one state"
+    if of.shared == 0:
+        return "gigpo's step term is 0: it is grpo"
+    return ""

@@ -1,0 +1,81 @@
+"""Advice: what is measured on trees written by hand, and when something is said of it."""
+
+import msgspec
+import pytest
+from agentcli.analysis.advice import Advice, draws, findings, measure
+from agentcli.records.types import Tree
+from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, chains, random_trees, walk
+from hypothesis import given
+
+TWO = chains([walk("abc", SUCCESS), walk("abab", TRUNCATED, invalid={2}), walk("xyz", FAILURE)])
+"""Steps leave a, b; a, b, a; x, y: five of seven leave what another left too, one leaves a for the second time."""
+
+
+def said(of: Advice) -> dict[str, str]:
+    return {one.measured: one.advice for one in findings(of)}
+
+
+def test_measurements_by_hand() -> None:
+    found = measure([TWO, chains([walk("pq", FAILURE), walk("pr", FAILURE)])])
+    assert (found.trees, found.trajectories) == (2, 5)
+    assert (found.success, found.lost, found.won) == (1 / 5, 1 / 2, 0)
+    assert found.steps == pytest.approx((2 + 3 + 2 + 1 + 1) / 5)
+    assert found.truncated == 1 / 5
+    assert found.shared == pytest.approx((5 + 2) / 9)
+    assert found.returned == pytest.approx(1 / 9)
+    assert found.refused == pytest.approx(1 / 9)
+    assert (found.forks, found.first_forks, found.distinct) == (0, None, None)
+
+
+def forked(roots: int) -> Tree:
+    """One root whose second step is taken three times; two of the leaves lie behind forks."""
+    tree = chains([walk("abcd", SUCCESS), walk("xbe", FAILURE), walk("xbf", FAILURE)])
+    tree.steps[4].parent = tree.steps[6].parent = 0
+    tree.roots = roots
+    return tree
+
+
+def test_leaves_behind_forks_are_no_draws() -> None:
+    tree = forked(1)
+    # The roots of the two other walks are trajectories that were not asked for.
+    assert [leaf.id for leaf in draws(tree)] == [2]
+    found = measure([tree])
+    assert (found.trajectories, found.success, found.forks, found.first_forks) == (1, 1.0, 2, 1.0)
+    # The actions are `to c`, `to e` and `to f`.
+    assert found.distinct == 1.0
+    assert "sparser tags" in said(found)["forks after the first step"]
+
+
+def test_errored_trajectories_are_left_out() -> None:
+    assert measure([chains([walk("ab", ERRORED), walk("ab", SUCCESS)])]).trajectories == 1
+    with pytest.raises(ValueError, match="no trajectory"):
+        measure([chains([walk("ab", ERRORED)])])
+
+
+@pytest.mark.parametrize(
+    ("field", "below", "above", "place"),
+    [
+        ("lost", 0.5, 0.6, "groups without any success"),
+        ("won", 0.5, 0.6, "groups with nothing but success"),
+        ("truncated", 0.5, 0.6, "trajectories that ran out of steps"),
+        ("shared", 0.5, 0.6, "steps from states that others left too"),
+        ("refused", 0.05, 0.06, "refused moves"),
+        ("first_forks", 0.89, 0.9, "forks after the first step"),
+        ("distinct", 0.5, 0.4, "distinct actions at forks"),
+    ],
+)
+def test_each_advice_has_its_bound(field: str, below: float, above: float, place: str) -> None:
+    calm = measure([forked(1)])
+    assert said(msgspec.structs.replace(calm, **{field: below}))[place] == ""
+    assert said(msgspec.structs.replace(calm, **{field: above}))[place] != ""
+
+
+@given(random_trees())
+def test_shares_lie_between_0_and_1(tree: Tree) -> None:
+    try:
+        found = measure([tree])
+    except ValueError:
+        return
+    shares = (found.success, found.lost, found.won, found.truncated, found.shared, found.returned, found.refused)
+    assert all(0 <= share <= 1 for share in shares)
+    assert found.lost + found.won <= 1
