@@ -238,7 +238,7 @@ def test_the_example_of_the_help_page_plans_and_writes_nothing(tmp_path: Path, m
 def test_without_a_file_the_shipped_studies_are_listed() -> None:
     answer = in_process("study", "--json")
     names = {json.loads(line)["study"] for line in answer.stdout.splitlines()}
-    assert names == {path.stem for path in list_studies()} >= {"tunnel-credit", "rewardflow-sokoban"}
+    assert names == {path.stem for path in list_studies()} >= {"tunnel-credit", "rewardflow-table-1-sokoban"}
     refused(lambda: find_study("tunnel-credits"), 2, ("tunnel-credits", "tunnel-credit"))
 
 
