@@ -199,7 +199,7 @@ def test_help_of_rollout_is_short_and_names_the_longer_one(tmp_path: Path) -> No
     assert len(flags(words)) <= 36
     assert "--method NAME --help" in " ".join(words.replace("│", " ").split())
     (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
-    mine = {"spark": {"--roots", "--branching", "--branch"}, "mine.py:grow": {"--wins"}, "chain": set()}
+    mine = {"spark": {"--roots", "--branching", "--branch", "--fork"}, "mine.py:grow": {"--wins"}, "chain": set()}
     always = flags(help_of("rollout", "--method", "chain"))
     for method, own in mine.items():
         assert flags(help_of("rollout", "--method", method)) == always | own

@@ -8,13 +8,14 @@ import pytest
 from agentcli.exploration.registry import make, method_names
 from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.protocol import UNREADABLE
+from agentcli.prompts.tagged import write_tagged
 from agentcli.records.files import derive_seed
 from agentcli.records.trees import children, leaves, paths
-from agentcli.records.types import Outcome, Tree, Validity
+from agentcli.records.types import Outcome, StopReason, Tree, Validity
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusal import refused
-from scripted import ListedPolicy, Script, ScriptedPolicy
+from scripted import Answering, ListedPolicy, Script, ScriptedPolicy, SeededPolicy
 from word_trees import TASK, grow_word, words
 from word_world import WordEngines
 
@@ -49,6 +50,7 @@ def test_spark_branches_after_explore_until_the_budget_is_spent() -> None:
     assert ledger.shared_prompt_tokens == 3 * 7
 
 
+@pytest.mark.parametrize("fork", ["after", "at"])
 @pytest.mark.parametrize(
     ("leaves", "roots", "branching", "widths"),
     [
@@ -63,11 +65,12 @@ def test_spark_branches_after_explore_until_the_budget_is_spent() -> None:
     ids=["budget 1", "as many roots as leaves", "all fit", "more than is left", "the rest", "all in one", "defaults"],
 )
 def test_spark_gives_the_budget_to_the_frontier_in_order(
-    leaves: int, roots: int, branching: int, widths: list[int]
+    fork: str, leaves: int, roots: int, branching: int, widths: list[int]
 ) -> None:
-    """All explore. N_current is M at first, and every state gets min(B, N - N_current + 1) continuations, the first first:
+    """All explore; the roots are forked after their first steps, or at their second ones. N_current is M at first, and every state
+    gets min(B, N - N_current + 1) continuations, the first first:
     of N 4, M 3, B 4 the first has min(4, 4 - 3 + 1) = 2, the others min(4, 4 - 4 + 1) = 1."""
-    rollout = {"leaves": leaves, "roots": roots, "branching": branching}
+    rollout = {"fork": fork, "leaves": leaves, "roots": roots, "branching": branching}
     tree = grow("spark", lambda history, times: ("explore", "a"), max_steps=2, **rollout)
     found = children(tree)
     assert [len(found[step.id]) for step in found[None]] == widths
@@ -116,6 +119,73 @@ def test_spark_never_branches_from_a_finished_state() -> None:
         tree = grow("spark", lambda history, times, action=action: ("explore", action), leaves=8, roots=2)
         assert words(tree) == [[action]] * 2
     assert words(grow("spark", lambda history, times: ("explore", "a"), leaves=8, roots=2, max_steps=1)) == [["a"]] * 2
+
+
+def test_at_the_step_that_explores_several_decisions_are_drawn() -> None:
+    """N 5, M 1, B 3, six steps. The first step explores, but the start has its M roots. "a a" explores: the state after "a" gets
+    min(3, 5 - 1 + 1) = 3 steps, of which the second explores too and the third ends the game: only the first of siblings decides.
+    "a a x" explores and wins: its state gets min(3, 5 - 3 + 1) = 3 as well, for a last step may be the pivotal one."""
+    answers = {
+        (): [("explore", "a")],
+        ("a",): [("explore", "a"), ("explore", "b"), ("think", "die")],
+        ("a", "a"): [("explore", "win"), ("explore", "b"), ("explore", "die")],
+        ("a", "b"): [("think", "win")],
+        ("a", "a", "b"): [("explore", "die")],
+    }
+    growth = {"leaves": 5, "roots": 1, "branching": 3, "max_steps": 6, "fork": "at"}
+    tree = grow("spark", lambda history, times: answers[history][times], **growth)
+    assert words(tree) == [
+        ["a", "a", "win"],
+        ["a", "a", "b", "die"],
+        ["a", "a", "die"],
+        ["a", "b", "win"],
+        ["a", "die"],
+    ]
+    assert (tree.roots, tree.ledger.leaves, tree.ledger.steps, tree.ledger.forks) == (1, 5, 9, 4)
+    assert tree.ledger.shared_prompt_tokens == 4 * 7
+
+
+def test_at_the_step_itself_no_answer_is_no_decision() -> None:
+    """A policy that fails at the second step leaves the state as it is; one that cannot be read says nothing either."""
+    for action in ("break", ""):
+        script = {(): ("think", "a"), ("a",): ("explore", action), ("a", ""): ("think", "win")}
+        tree = grow("spark", lambda history, times, script=script: script[history], leaves=4, roots=1, fork="at")
+        assert len(paths(tree)) == 1
+
+
+class SixDoors(Answering):
+    """Nine forced steps, then one of six words, of which one wins; the seed of the request draws it."""
+
+    async def respond(self, request: Request) -> Reply:
+        if len(request.moment.copies[0].actions) < 9:
+            return Reply(text=write_tagged("think", "on", "a"), stop=StopReason.STOP)
+        word = random.Random(request.seed).choice(["win", "die", "die", "die", "die", "die"])
+        return Reply(text=write_tagged("explore", "which", word), stop=StopReason.STOP)
+
+
+@pytest.mark.parametrize(("fork", "coverage"), [("at", 1 - (1 - 1 / 6) ** 4), ("after", 1 / 6)])
+def test_a_pivotal_decision_is_covered_as_equation_8_says(fork: str, coverage: float) -> None:
+    """q = 1/6 is the chance of the right one, B 4: q_branch = 1 - (1 - q)^B = .518 where the decision itself is drawn again, and q
+    where only what follows it would be. 400 trees: a standard deviation of at most .025."""
+    growth = {"leaves": 4, "roots": 1, "branching": 4, "max_steps": 10, "fork": fork}
+    won = 0
+    for seed in range(400):
+        tree = grow_word("spark", SixDoors(), seed=seed, **growth)
+        won += any(step.outcome is Outcome.SUCCESS for step in tree.steps)
+    assert abs(won / 400 - coverage) < 0.07
+
+
+def test_spark_at_the_step_itself_is_arpo_with_another_trigger() -> None:
+    """By entropy, where the triggers spend the whole budget: arpo then has nothing left for new trajectories."""
+    growth = {"leaves": 4, "roots": 2, "branch": "entropy", "fork": "at", "max_steps": 9}
+    spent = 0
+    for seed in range(12):
+        spark, arpo = (grow_word(method, SeededPolicy(("a", "b")), seed=seed, **growth) for method in ("spark", "arpo"))
+        if spark.ledger.leaves == 4:
+            assert spark.ledger.forks == 2
+            assert spark.steps == arpo.steps
+            spent += 1
+    assert spent >= 3
 
 
 def test_fixed_probability_replaces_the_trigger() -> None:
@@ -217,14 +287,17 @@ def test_a_task_that_cannot_be_opened_errs_every_leaf() -> None:
     budget=st.integers(1, 9),
     roots=st.integers(1, 9),
     branching=st.integers(1, 4),
+    fork=st.sampled_from(["after", "at"]),
 )
-def test_spark_keeps_its_budget_whatever_the_policy_does(script: dict, budget: int, roots: int, branching: int) -> None:
+def test_spark_keeps_its_budget_whatever_the_policy_does(
+    script: dict, budget: int, roots: int, branching: int, fork: str
+) -> None:
     roots = min(roots, budget)
 
     def respond(history: tuple[str, ...], times: int) -> tuple[str, str]:
         return script.get((len(history) * 7 + sum(map(len, history)) + times) % 61, ("think", "b"))
 
-    tree = grow("spark", respond, leaves=budget, roots=roots, branching=branching)
+    tree = grow("spark", respond, leaves=budget, roots=roots, branching=branching, fork=fork)
     found = paths(tree)
     assert roots <= len(found) <= budget
     assert tree.ledger.leaves == len(found)
@@ -234,7 +307,9 @@ def test_spark_keeps_its_budget_whatever_the_policy_does(script: dict, budget: i
         assert len({(step.prompt, step.state, step.observation) for step in siblings}) == 1
         assert parent is None or tree.steps[parent].outcome is None
         assert parent is None or tree.steps[parent].next_observation == siblings[0].observation
-        assert len(siblings) == 1 or parent is None or tree.steps[parent].tag == "explore"
+        if parent is not None and len(siblings) > 1:
+            assert len(siblings) <= branching
+            assert (siblings[0] if fork == "at" else tree.steps[parent]).tag == "explore"
 
 
 @pytest.mark.parametrize("method", ["chain", "spark", "arpo", "dpepo", "test-time-branch"])

@@ -12,6 +12,7 @@ from scripted import shared_words
 GROWTHS: dict[str, dict[str, Any]] = {
     "chain": {"method": "chain"},
     "spark": {"method": "spark"},
+    "spark at the step": {"method": "spark", "fork": "at"},
     "spark by coin": {"method": "spark", "branch": "fixed:.3"},
     "spark by entropy": {"method": "spark", "branch": "entropy"},
     "arpo": {"method": "arpo"},
@@ -25,7 +26,7 @@ GROWTHS: dict[str, dict[str, Any]] = {
 }
 VOTES = {"votes on actions", "votes on outcomes"}
 """Growths that sample more than they keep."""
-SPARKS = {"spark", "spark by coin", "spark by entropy"}
+SPARKS = {"spark", "spark at the step", "spark by coin", "spark by entropy"}
 """Growths that may leave a part of the leaf budget unused."""
 growths = pytest.mark.parametrize("growth", GROWTHS)
 
