@@ -10,15 +10,6 @@ ROUNDING = 1e-9
 """A mean rate that is lower by less is at the level."""
 
 
-def least_signed_rank_p(pairs: int) -> float:
-    """The smallest p that `wilcoxon_exact` can give for so many differences.
-
-    All are of one sign then. Five give 1/16, never 0.05.
-    """
-    both_signs: float = 2 / 2**pairs
-    return min(1.0, both_signs)
-
-
 def paired_t(differences: Sequence[float]) -> tuple[float, float, float]:
     """(mean, low, high) of paired differences, by Student's t with n - 1 degrees.
 

@@ -1,11 +1,10 @@
-"""What is tested over seeds: paired t by its formula and by hand, the least signed-rank p, curves and levels by hand."""
+"""What is tested over seeds: paired t by its formula and by hand, curves and levels by hand."""
 
 import math
 from statistics import stdev
 
 import pytest
-from agentcli.evaluation.seeds import area_under, least_signed_rank_p, paired_t, steps_to_level
-from agentcli.evaluation.statistics import wilcoxon_exact
+from agentcli.evaluation.seeds import area_under, paired_t, steps_to_level
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -28,16 +27,6 @@ def test_one_seed_says_nothing_of_others() -> None:
     assert paired_t([3.0]) == (3.0, -math.inf, math.inf)
     with pytest.raises(ValueError, match="none"):
         paired_t([])
-
-
-@pytest.mark.parametrize("pairs", range(1, 9))
-def test_no_signed_rank_test_gives_less(pairs: int) -> None:
-    assert least_signed_rank_p(pairs) == wilcoxon_exact([1.0 + place for place in range(pairs)])
-
-
-def test_five_seeds_cannot_reach_one_in_twenty() -> None:
-    assert least_signed_rank_p(5) == 1 / 16
-    assert least_signed_rank_p(0) == 1.0
 
 
 def test_area_is_the_mean_rate() -> None:
