@@ -44,10 +44,9 @@ def compare(call: Call) -> None:
     if len(places) > len(sides):
         # Statistics over seeds take a second to load.
         from agentcli.analysis.sides import compare_sides
-        from agentcli.reports.sides import sides_tables
 
         found = compare_sides(sides, labels, call.progress)
-        print_answer(found, sides_tables, json=call.values["json"])
+        print_answer(found, comparison_tables, json=call.values["json"])
         return
     comparison = analysis.compare(places, labels, call.progress)
     print_answer(comparison, comparison_tables, json=call.values["json"])
