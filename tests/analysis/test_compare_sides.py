@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from agentcli.analysis.compare_training import read_iteration
 from agentcli.analysis.schema import json_schema
 from agentcli.analysis.side_words import read_side
 from agentcli.analysis.sides import compare_sides
@@ -18,7 +19,7 @@ from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.summary import summarise
 from agentcli.records.files import RecordWriter, read_json, read_records, write_json
 from agentcli.records.runs import loop_folders
-from agentcli.records.types import Episode, Outcome
+from agentcli.records.types import Episode, Outcome, Tree
 from agentcli.reports.standing import Progress
 from command_line import agentcli
 from compared_loops import made
@@ -259,6 +260,48 @@ def test_loops_have_areas_and_what_they_spent(loops: None) -> None:
     assert one.gain == pytest.approx((areas["y-0"] + areas["y-1"]) / 2 - areas["x-0"])
     assert any(line.startswith("updates: y-* ") for line in found.unlike)
     assert "not spent alike: updates: y-* " in agentcli("compare", "x-*", "y-*").stdout
+
+
+def let_loop(run: str, wins: list[bool]) -> list[int]:
+    """The loop as if all of an iteration's trajectories had won, or none; returns the steps of each."""
+    folders = [Path(f"{run}/iteration_{number:03}") for number in range(len(wins))]
+    for folder in folders[3:]:
+        shutil.copytree(folders[2], folder, symlinks=True)
+    for folder, won in zip(folders, wins, strict=True):
+        trees = list(read_records(folder / "trees.jsonl", Tree))
+        (folder / "trees.jsonl").unlink()
+        with RecordWriter(folder / "trees.jsonl") as writer:
+            for tree in trees:
+                for step in tree.steps:
+                    if step.outcome is not None:
+                        step.outcome = Outcome.SUCCESS if won else Outcome.FAILURE
+                writer.write(tree)
+    edit(f"{run}/manifest.json", lambda manifest: manifest["stages"]["run"]["counts"].update(iterations=len(wins)))
+    return [read_iteration(folder).rollout.ledger.steps for folder in folders]
+
+
+def test_steps_to_levels_are_those_by_hand(loops: None) -> None:
+    """All begin at 0. x: 5 of its first iterations have a mean of 80 %. y: iterations 2 to 6 have 20 %, 3 to 7 have 40 %."""
+    early, late = [False] + 6 * [True], 5 * [False] + 2 * [True]
+    steps = {run: let_loop(run, early if run.startswith("x") else late) for run in ("x-0", "x-1", "y-0", "y-1")}
+    found = {one.measure: one for one in compared("x-*", "y-*").differences}
+    assert list(found) == ["area", "steps to +10", "steps to +20", "steps to +30"]
+    assert found["area"].gain == pytest.approx(100 * (2 / 7 - 6 / 7))
+    for points, until in ((10, 6), (20, 6), (30, 7)):
+        one = found[f"steps to +{points}"]
+        assert one.reference_mean == (sum(steps["x-0"][:5]) + sum(steps["x-1"][:5])) / 2
+        assert one.mean == (sum(steps["y-0"][:until]) + sum(steps["y-1"][:until])) / 2
+        assert one.seeds == [0, 1]
+
+
+def test_a_level_lies_above_what_both_sides_began_with(loops: None) -> None:
+    """y wins all of its first iteration and x none: together 50 %. Only a mean of 60, 70, 80 % counts."""
+    for run in ("x-0", "x-1"):
+        let_loop(run, [False] + 3 * [True] + 3 * [False])
+    for run in ("y-0", "y-1"):
+        let_loop(run, [True] + 3 * [False] + 3 * [True])
+    measures = {one.measure for one in compared("x-*", "y-*").differences}
+    assert measures == {"area", "steps to +10"}
 
 
 def test_a_loop_that_has_not_ended_is_named(loops: None) -> None:
