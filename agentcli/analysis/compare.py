@@ -7,7 +7,7 @@ truncated file is not a different panel. Whole loops are compared only by cost
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import join
 from typing import Any, NamedTuple
@@ -44,16 +44,16 @@ def compare(
     runs have, and what is left out. Raises UsageError and DataError, naming the place,
     if there is nothing to compare, something is missing or damaged, or panels differ.
     """
-    _check_places(places)
+    check_places(places)
     names = [str(place) for place in places]
     notes: list[str] = []
     comparison = RunComparison(first=names[0], evaluations={})
-    _add_evaluations(
-        comparison,
-        evaluations_of(places, labels, notes),
-        names,
-        notes,
+    files = evaluations_of(places, labels, notes)
+    read = (
+        (label, read_alike(dict(zip(names, paths, strict=True))))
+        for label, paths in files.items()
     )
+    add_evaluations(comparison, read, notes)
     if not labels:
         optional = bool(comparison.evaluations)
         try:
@@ -79,7 +79,7 @@ def compare(
     return comparison
 
 
-def _check_places(places: Sequence[Path]) -> None:
+def check_places(places: Sequence[Path]) -> None:
     """Raises UsageError for too few places, and for a place that is named twice.
 
     Raises DataError for a place that is neither a run nor an evaluation.
@@ -117,20 +117,20 @@ def _check_places(places: Sequence[Path]) -> None:
         names[itself] = place
 
 
-def _add_evaluations(
+def add_evaluations(
     comparison: RunComparison,
-    files: Mapping[str, Sequence[Path]],
-    names: Sequence[str],
+    evaluations: Iterable[tuple[str, Mapping[str, Sequence[Episode]]]],
     notes: list[str],
 ) -> None:
     """Compares the evaluations of every label, and tests over benchmarks.
 
-    `files` are by label, one a name.
+    evaluations: label, and the episodes by name, the first name first.
     """
     panels: dict[str, set[str]] = {}
-    for label, paths in files.items():
-        rows = read_alike(dict(zip(names, paths, strict=True)))
+    names: list[str] = []
+    for label, rows in evaluations:
         comparison.evaluations[label] = side_by_side(rows)
+        names = list(rows)
         panels[label] = {row.task for row in rows[names[0]]}
     notes.extend(panel_overlaps(panels))
     benchmarks = _benchmarks(panels, notes)

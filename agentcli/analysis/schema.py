@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentcli.errors import UsageError
+from agentcli.evaluation.compare import RunComparison
 from agentcli.evaluation.record import EvaluationSummary, LoopMetrics
 from agentcli.exploration.registry import method_names
 from agentcli.exploration.settings import evaluation_class, rollout_class
@@ -19,6 +20,7 @@ from agentcli.records import types
 from agentcli.records.chats import Preference, PromptCompletion
 from agentcli.records.docs import describe, field_docs
 from agentcli.records.settings import EvaluationSettings, RolloutSettings, Settings
+from agentcli.records.study import StudyResults
 from agentcli.registry import nearest
 from agentcli.training.metrics import SftMetrics
 from agentcli.training.objectives import OBJECTIVES, make_objective, objective_names
@@ -68,6 +70,8 @@ KINDS = (
     RecordKind("graph-size", types.GraphSize),
     RecordKind("episode", types.Episode, "evaluation/*.jsonl"),
     RecordKind("evaluation", EvaluationSummary, "evaluation/*.json"),
+    RecordKind("comparison", RunComparison),
+    RecordKind("study", StudyResults, "study.json"),
     RecordKind("prompt-completion", PromptCompletion, "export/messages.jsonl"),
     RecordKind("preference", Preference, "export/preferences.jsonl"),
     RecordKind("panel", types.Panel),

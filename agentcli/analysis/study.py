@@ -4,7 +4,7 @@ Rates of an arm and of the reference are compared seed by seed, since both began
 the same policy and were evaluated on the same panel.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -26,6 +26,7 @@ from agentcli.records.study import (
     Measured,
     SearchChoice,
     SeedDifference,
+    Spent,
     Study,
     StudyResults,
 )
@@ -51,14 +52,15 @@ WINDOW = 5
 def results(made: StudyPlan, rules: Sequence[str] = ()) -> StudyResults:
     """Everything that has ended. `rules` are its `rules`. Raises DataError for a damaged file."""
     outcomes = list(_outcomes(made))
-    differences = list(_differences(made, outcomes))
-    for one in differences:
+    reference = made.study.reference
+    gains = list(differences(outcomes, reference, _began(made, outcomes)))
+    for one in gains:
         _add_paper(made.study, one)
     return StudyResults(
         study=msgspec.to_builtins(made.study),
         outcomes=outcomes,
-        differences=differences,
-        unlike=list(_unlike(made, outcomes)),
+        differences=gains,
+        unlike=list(unlike(outcomes, reference, made.study.equal)),
         rules=list(rules),
     )
 
@@ -87,19 +89,38 @@ def _outcomes(made: StudyPlan) -> Iterator[ArmOutcome]:
                 continue
             panels = {}
             for label in made.study.panels:
-                panels[label] = _measured(folder, label, made.study.measures)
+                file = RunDirectory(folder).evaluation(label).with_suffix(".json")
+                summary = read_json(file, EvaluationSummary)
+                panels[label] = measured(summary, made.study.measures)
             outcome = ArmOutcome(arm=arm, seed=seed, panels=panels)
             if arm in made.arms:
-                _add_loop(outcome, folder)
+                add_loop(outcome, folder)
             yield outcome
 
 
-def _measured(
-    folder: Path, label: str, measures: Sequence[Measured]
+def _began(
+    made: StudyPlan, outcomes: Sequence[ArmOutcome]
+) -> dict[tuple[str, int], float]:
+    """Success of what every arm of every seed started from, on the deciding panel."""
+    deciding = next(iter(made.study.panels))
+    of_starts = {
+        (one.arm, one.seed): one.panels[deciding]["success"]
+        for one in outcomes
+        if one.arm not in made.arms and "success" in one.panels[deciding]
+    }
+    began = {}
+    for arm in made.arms:
+        start = made.study.start_of(arm)
+        for (name, seed), success in of_starts.items():
+            if name == start:
+                began[arm, seed] = success
+    return began
+
+
+def measured(
+    summary: EvaluationSummary, measures: Sequence[Measured]
 ) -> dict[str, float]:
     """The measures of one evaluation, and pass@k where it has that."""
-    file = RunDirectory(folder).evaluation(label).with_suffix(".json")
-    summary = read_json(file, EvaluationSummary)
     values = {}
     for measure in measures:
         value = getattr(summary, measure)
@@ -109,7 +130,7 @@ def _measured(
     return values
 
 
-def _add_loop(outcome: ArmOutcome, folder: Path) -> None:
+def add_loop(outcome: ArmOutcome, folder: Path) -> None:
     """Adds the course of a loop, and what it spent."""
     folders = loop_folders(folder)
     iterations = [read_iteration(one) for one in folders]
@@ -138,11 +159,15 @@ def success_from_scratch(folder: Path) -> float:
     return sum(ends) / max(1, len(ends))
 
 
-def _differences(
-    made: StudyPlan, outcomes: Sequence[ArmOutcome]
+def differences(
+    outcomes: Sequence[ArmOutcome],
+    reference: str,
+    began: Mapping[tuple[str, int], float],
 ) -> Iterator[SeedDifference]:
-    """Every measure of every arm against the reference, on the seeds that both have."""
-    reference = made.study.reference
+    """Every measure of every arm against the reference, on the seeds that both have.
+
+    began: (arm, seed) -> success at the start, above which the levels of loops lie.
+    """
     values: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
     for outcome in outcomes:
         for panel, measures in outcome.panels.items():
@@ -150,7 +175,7 @@ def _differences(
                 scale = 1 if measure in COUNTED else 100
                 of_arm = values.setdefault((panel, measure), {})
                 of_arm.setdefault(outcome.arm, {})[outcome.seed] = scale * value
-    for measure, of_arms in _of_loops(made, outcomes).items():
+    for measure, of_arms in _of_loops(outcomes, began).items():
         values[LOOP, measure] = of_arms
     for (panel, measure), of_arm in values.items():
         base = of_arm.get(reference, {})
@@ -163,24 +188,18 @@ def _differences(
 
 
 def _of_loops(
-    made: StudyPlan, outcomes: Sequence[ArmOutcome]
+    outcomes: Sequence[ArmOutcome], began: Mapping[tuple[str, int], float]
 ) -> dict[str, dict[str, dict[int, float]]]:
     """The measures of the loops: measure -> arm -> seed -> value.
 
     A level that was not reached has no value: nothing is put in for it.
     """
-    deciding = next(iter(made.study.panels))
-    began = {
-        (one.arm, one.seed): one.panels[deciding]["success"]
-        for one in outcomes
-        if one.arm not in made.arms and "success" in one.panels[deciding]
-    }
     found: dict[str, dict[str, dict[int, float]]] = {}
     for one in outcomes:
         if not one.course:
             continue
         measures = {AREA: 100 * area_under(one.course)}
-        start = began.get((made.study.start_of(one.arm), one.seed))
+        start = began.get((one.arm, one.seed))
         levels = {} if start is None else {n: start + n / 100 for n in LEVELS}
         for points, level in levels.items():
             met = steps_to_level(one.course, one.steps, level, WINDOW)
@@ -232,18 +251,19 @@ def verdict_of(found: SeedDifference, paper: float) -> str:
     return "does not" if high < abs(paper) else "cannot tell"
 
 
-def _unlike(made: StudyPlan, outcomes: Sequence[ArmOutcome]) -> Iterator[str]:
+def unlike(
+    outcomes: Sequence[ArmOutcome], reference: str, equal: Sequence[Spent]
+) -> Iterator[str]:
     """What the arms spent unequally, for instance "steps: carl 0.62 of grpo's".
 
-    Only what the file says is held equal.
+    equal: what is looked at.
     """
-    reference = made.study.reference
-    for name in made.study.equal:
-        means = {}
-        for arm in made.arms:
-            spent = [one.totals[name] for one in outcomes if one.arm == arm]
-            if spent:
-                means[arm] = fmean(spent)
+    for name in equal:
+        spent: dict[str, list[float]] = {}
+        for one in outcomes:
+            if one.totals:
+                spent.setdefault(one.arm, []).append(one.totals[name])
+        means = {arm: fmean(totals) for arm, totals in spent.items()}
         base = means.get(reference)
         if not base:
             continue

@@ -10,7 +10,8 @@ from agentcli.cli.options import JSON, QUIET
 
 RUNS_ARGUMENT = Option(
     "runs",
-    "Run directories, or evaluation files; the first is the reference.",
+    "Run directories, or evaluation files; the first is the reference. A side of "
+    "several seeds is a list with commas, or a pattern in quotes ('runs/a-*').",
     list[Path],
     "RUN...",
 )
@@ -28,15 +29,25 @@ def compare(call: Call) -> None:
 
     Shows success with paired tests against the first run, tokens and steps relative to
     it, repetition and exploration, by kind of task; and the cost of trees, or of whole
-    loops.
+    loops. With several runs a side: gains over seeds, paired by the recorded seed, in
+    evaluations and in the loops' course.
     """
     from agentcli.analysis import compare as analysis
+    from agentcli.analysis.side_words import read_side
     from agentcli.records.faults import printable
     from agentcli.reports.comparison import comparison_tables
     from agentcli.reports.output import print_answer
 
-    places = call.values["runs"] or []
     labels = call.values["label"] or []
+    sides = [read_side(place) for place in call.values["runs"] or []]
+    places = [run for side in sides for run in side.runs]
+    if len(places) > len(sides):
+        # Statistics over seeds take a second to load.
+        from agentcli.analysis.sides import compare_sides
+
+        found = compare_sides(sides, labels, call.progress)
+        print_answer(found, comparison_tables, json=call.values["json"])
+        return
     comparison = analysis.compare(places, labels, call.progress)
     print_answer(comparison, comparison_tables, json=call.values["json"])
     if all(place.is_dir() for place in places) and not call.values["json"]:

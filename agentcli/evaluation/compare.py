@@ -20,6 +20,7 @@ from agentcli.evaluation.statistics import (
 )
 from agentcli.evaluation.summary import by_kind, results_of, successes_by_task
 from agentcli.evaluation.training import LoopCost
+from agentcli.records.study import SeedDifference
 from agentcli.records.types import Episode, Ledger
 
 Samples = list[list[bool]]
@@ -81,11 +82,17 @@ class SignedRankTest(Struct, kw_only=True):
     p: float
 
 
-class RunComparison(Struct, kw_only=True, omit_defaults=True):
-    """The whole of a comparison of runs. Inner mappings are keyed by run."""
+class RunComparison(
+    Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The whole of a comparison of runs, or of sides of several runs each.
+
+    Inner mappings are keyed by run, or by side as it was typed. The episodes of a
+    side are those of all its runs: samples of one task.
+    """
 
     first: str
-    """The run that the others are compared with."""
+    """The run or side that the others are compared with."""
     evaluations: dict[str, dict[str, ComparedEvaluation]]
     """Their results by label."""
     benchmarks: list[str] = []
@@ -93,6 +100,12 @@ class RunComparison(Struct, kw_only=True, omit_defaults=True):
     wilcoxon: dict[str, SignedRankTest] = {}
     trees: dict[str, Growth] = {}
     training: dict[str, LoopCost] = {}
+    sides: dict[str, list[str]] = {}
+    """The runs of each side in the order of their seeds, where there are several."""
+    differences: list[SeedDifference] = []
+    """Gains of each side over the first, over seeds."""
+    unlike: list[str] = []
+    """What the sides' loops did not spend alike, in words."""
 
 
 def side_by_side(

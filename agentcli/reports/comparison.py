@@ -22,6 +22,7 @@ from agentcli.records.faults import printable
 from agentcli.records.types import Ledger, Outcome
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.explanation import excerpt
+from agentcli.reports.study import over_seeds, seed_table, tables
 from agentcli.reports.tables import (
     RATIOS,
     SCORE,
@@ -48,8 +49,12 @@ BRIEF = 10
 def comparison_tables(comparison: RunComparison) -> Iterator[Blocks | Text]:
     """A sentence for each evaluation, then every table.
 
-    Tables: evaluations, their kinds, Wilcoxon, trees, training.
+    Tables: evaluations, their kinds, Wilcoxon, trees, training. Sides of several runs
+    have their own.
     """
+    if comparison.sides:
+        yield from sides_tables(comparison)
+        return
     for label, runs in comparison.evaluations.items():
         for name, row in runs.items():
             if row.against:
@@ -64,6 +69,25 @@ def comparison_tables(comparison: RunComparison) -> Iterator[Blocks | Text]:
         yield trees_table(comparison.trees)
     if comparison.training:
         yield training_table(comparison.training)
+
+
+def sides_tables(comparison: RunComparison) -> Iterator[Blocks | Text]:
+    """Gains over seeds, then those over games, and what the loops did not spend alike.
+
+    The costs of a task are left out: they would be sums over seeds.
+    """
+    for title, rows in tables(comparison.differences, comparison.first):
+        yield seed_table(f"{title}, over seeds", rows)
+    for label, sides in comparison.evaluations.items():
+        games = label_table(f"{label} over games, seeds taken as samples", sides)
+        # Whether any seed solved a task says nothing of one run.
+        games.leave_out(SOLVED)
+        yield games
+        yield kinds_table(label, sides)
+    if comparison.wilcoxon:
+        yield wilcoxon_table(comparison.wilcoxon, comparison.benchmarks)
+    for line in over_seeds(comparison.unlike):
+        yield Text(printable(line))
 
 
 def verdict(label: str, first: str, name: str, tests: PairedTests) -> Text:

@@ -24,11 +24,8 @@ def print_study(found: StudyResults, out: Path, *, json: bool, quiet: bool) -> N
         print(out / "study.json")
         return
     terminal = console()
-    for measure, rows in tables(found):
-        table = Blocks(measure, HEADS[:1], HEADS[1:])
-        for row in rows:
-            table.add(row)
-        terminal.print(table)
+    for measure, rows in tables(found.differences, found.study["reference"]):
+        terminal.print(seed_table(measure, rows))
     for line in (*remarks(found), page_hint(found, out)):
         terminal.print(line, markup=False, soft_wrap=True)
 
@@ -81,7 +78,7 @@ def draw(found: StudyResults, out: Path) -> list[Path]:
 def markdown(found: StudyResults) -> str:
     """The tables and remarks as Markdown."""
     lines = [f"# {found.study['title']}", ""]
-    for measure, rows in tables(found):
+    for measure, rows in tables(found.differences, found.study["reference"]):
         lines += [f"**{measure}**", "", _line(HEADS), _line(["---"] * len(HEADS))]
         lines += [*map(_line, rows), ""]
     lines += [f"- {line}" for line in remarks(found)]
@@ -92,20 +89,29 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def tables(found: StudyResults) -> Iterator[tuple[str, list[list[str]]]]:
+def tables(
+    differences: Sequence[SeedDifference], reference: str
+) -> Iterator[tuple[str, list[list[str]]]]:
     """Every measure with its rows: the reference first, then each arm beside it."""
-    places = dict.fromkeys((one.panel, one.measure) for one in found.differences)
-    reference = found.study["reference"]
-    for panel, measure in places:
-        differences = [
-            one
-            for one in found.differences
-            if (one.panel, one.measure) == (panel, measure)
-        ]
+    for panel, measure in dict.fromkeys(
+        (one.panel, one.measure) for one in differences
+    ):
+        place = (panel, measure)
+        alike = [one for one in differences if (one.panel, one.measure) == place]
         # An arm may have seeds that another lacks; the widest one speaks here.
-        widest = max(differences, key=lambda one: len(one.seeds))
+        widest = max(alike, key=lambda one: len(one.seeds))
         first = [reference, str(len(widest.seeds)), f"{widest.reference_mean:.1f}"]
-        yield f"{panel}: {measure}", [[*first, "", "", ""], *map(_row, differences)]
+        yield f"{panel}: {measure}", [[*first, "", "", ""], *map(_row, alike)]
+
+
+def seed_table(title: str, rows: Sequence[Sequence[str]]) -> Blocks:
+    """A table of such rows for the terminal; a paper has a column where it has a figure."""
+    table = Blocks(title, HEADS[:1], HEADS[1:])
+    for row in rows:
+        table.add(row)
+    if not any(row[-1] for row in rows):
+        table.leave_out(HEADS[-1])
+    return table
 
 
 def _row(one: SeedDifference) -> list[str]:
@@ -128,7 +134,12 @@ def remarks(found: StudyResults) -> Iterator[str]:
     for paper in dict.fromkeys(one.paper for one in found.differences if one.paper):
         yield f"paper: {paper}; its gain, and whether ours agrees"
     yield from found.rules
-    for line in found.unlike:
+    yield from over_seeds(found.unlike)
+
+
+def over_seeds(unlike: Sequence[str]) -> Iterator[str]:
+    """What the arms did not spend alike, and how gains over seeds are tested."""
+    for line in unlike:
         yield f"not spent alike: {line}"
     yield (
         "gain: mean over seeds with the interval of paired t; p: exact signed-rank "

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from agentcli.analysis.schema import METRICS
 from agentcli.credit.registry import make
+from agentcli.evaluation.compare import RunComparison, SignedRankTest, side_by_side
 from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.record import EvaluationSummary, LoopMetrics
 from agentcli.evaluation.summary import summarise
@@ -95,11 +96,38 @@ def evaluation() -> EvaluationSummary:
 
 
 def study_results() -> StudyResults:
-    outcome = ArmOutcome(arm="carl", seed=1, panels={"L0": 0.5}, course=[0.25, 0.5], totals={"steps": 10.0})
-    gain = SeedDifference(
-        measure="L0", arm="carl", seeds=[0, 1], reference_mean=40.0, mean=50.0, gain=10.0, low=-3.5, high=23.5, p=0.5
+    panels = {"L0": {"success": 0.5}}
+    outcome = ArmOutcome(arm="carl", seed=1, panels=panels, course=[0.25, 0.5], totals={"steps": 10.0})
+    gains = [seed_difference()]
+    return StudyResults(study={"title": "t"}, outcomes=[outcome], differences=gains, unlike=["steps"])
+
+
+def seed_difference() -> SeedDifference:
+    return SeedDifference(
+        panel="L0",
+        measure="success",
+        arm="carl",
+        seeds=[0, 1],
+        reference_mean=40.0,
+        mean=50.0,
+        gain=10.0,
+        low=-3.5,
+        high=23.5,
+        p=0.5,
     )
-    return StudyResults(study={"title": "t"}, outcomes=[outcome], differences=[gain], verdict="holds", unlike=["steps"])
+
+
+def comparison() -> RunComparison:
+    rows = list(episodes(tree()))
+    return RunComparison(
+        first="a-*",
+        evaluations={"L0": side_by_side({"a-*": rows, "b-*": rows})},
+        benchmarks=["L0"],
+        wilcoxon={"b-*": SignedRankTest(benchmarks=1, p=1.0)},
+        sides={"a-*": ["a-0"], "b-*": ["b-0"]},
+        differences=[seed_difference()],
+        unlike=["steps"],
+    )
 
 
 def panel() -> Panel:
@@ -164,6 +192,7 @@ def every_record() -> dict[str, Any]:
             rejected_step=1,
         ),
         "panel": panel(),
+        "comparison": comparison(),
         "study": study_results(),
         "stage-record": stage_record(),
         "manifest": Manifest(stages={"rollout": stage_record(), "train": stage_record()}),
