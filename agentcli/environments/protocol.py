@@ -359,7 +359,7 @@ class Naming(Protocol):
         ...
 
     def placeholders(self) -> list[str]:
-        """As Tutor.vocabulary, of the placeholders."""
+        """Placeholders that a tiny tokenizer must keep as single tokens, sorted."""
         ...
 
 

@@ -173,6 +173,7 @@ def words(split: str, names: str, count: int) -> set[str]:
     return met
 
 
+@pytest.mark.slow
 def test_unseen_rooms_have_only_words_of_the_training() -> None:
     by_type, by_name = (words("L2-train", names, 100) | words("L0", names, 20) for names in ("typed", "own"))
     assert words("L2", "typed", 10) <= by_type
