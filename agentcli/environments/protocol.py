@@ -15,6 +15,7 @@ and refuses with a one-line error if it is missing:
     Guiding    the world explains how to write actions, if there are too many to list
     Tutor      the world teaches policies from scratch: a short prompt, a vocabulary, a
                searching expert
+    Naming     the world has placeholders for its names (prompt.names typed)
     Inspected  the world reports what it can use on this machine (agentcli doctor)
     Toolbox    the world's actions are named tools, a thought, or an answer
     Judging    the engine scores how good each of these actions would be
@@ -338,6 +339,27 @@ class Tutor(Protocol):
 
         `seed` is the seed of the episode.
         """
+        ...
+
+
+@runtime_checkable
+class Naming(Protocol):
+    """A world with placeholders for the names of things, by type (prompt.names typed).
+
+    The placeholder of a name depends on the task alone, so that it is the same in all
+    steps, forks and copies of an episode.
+    """
+
+    def typed(self, text: str, context: Context) -> str:
+        """The text with placeholders for names."""
+        ...
+
+    def own(self, text: str, context: Context) -> str:
+        """The text with names for placeholders; `own(typed(action))` is the action."""
+        ...
+
+    def placeholders(self) -> list[str]:
+        """Placeholders that a tiny tokenizer must keep as single tokens, sorted."""
         ...
 
 

@@ -132,7 +132,7 @@ async def _step(
         chosen=verdict.scores[chosen],
         best=max(verdict.scores.values()),
         process_ok=float(verdict.process_ok),
-        trained=actor.dialect.write(answer),
+        trained=actor.dialect.write(answer, node.moment),
         **scores,
     )
     return after

@@ -85,7 +85,7 @@ class Demonstrator:
             return sound or await self._sound(request)
         tag, sentence = FAULTS[fault]
         actions[copy] = action
-        text = request.form.write(Answer(tag, sentence, actions))
+        text = request.form.write(Answer(tag, sentence, actions), moment)
         return Reply(text=text, mask=fault)
 
     async def close(self) -> None:

@@ -55,7 +55,7 @@ class Expert(ModelFree):
             answer = Answer(
                 "explore", "search in parallel", {leader: plan[0], **others}
             )
-        return Reply(text=request.form.write(answer))
+        return Reply(text=request.form.write(answer, request.moment))
 
     def _search(self, request: Request, leader: int, action: str) -> dict[int, str]:
         """Untried actions for the other copies while the plan explores."""
@@ -109,7 +109,7 @@ class Uniform(ModelFree):
                 )
             actions[number] = random.Random(seed).choice(context.admissible)
         answer = Answer("explore", "try anything", actions)
-        return Reply(text=request.form.write(answer))
+        return Reply(text=request.form.write(answer, request.moment))
 
 
 class ToolJudge(ModelFree):

@@ -52,7 +52,8 @@ class Searcher(ModelFree):
         self.seconds += time.perf_counter() - started
         first = next(iter(moves.values()))
         actions = {number: move.action for number, move in moves.items()}
-        text = request.form.write(Answer(first.tag, first.sentence, actions))
+        answer = Answer(first.tag, first.sentence, actions)
+        text = request.form.write(answer, request.moment)
         mask = None
         if first.sentence == FINISHED:
             # Only the first rest is imitated.

@@ -65,6 +65,6 @@ class Annotation:
             return Answer(problem="the action was changed")
         return answer
 
-    def write(self, answer: Answer) -> str:
+    def write(self, answer: Answer, moment: Moment) -> str:
         """The response in the agent's format."""
-        return self._agent.write(answer)
+        return self._agent.write(answer, moment)

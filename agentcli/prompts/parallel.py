@@ -42,7 +42,7 @@ class Parallel:
         """
         return read_parallel(response, moment.open, len(moment.copies))
 
-    def write(self, answer: Answer) -> str:
+    def write(self, answer: Answer, moment: Moment) -> str:
         """The reasoning in <think>, whatever the answer's tag, then the actions."""
         return write_parallel(answer.reasoning or "", answer.actions)
 

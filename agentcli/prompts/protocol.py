@@ -109,8 +109,8 @@ class ResponseForm(Protocol):
         Whether the environment accepts the action is not checked here.
         """
 
-    def write(self, answer: Answer) -> str:
-        """The canonical response.
+    def write(self, answer: Answer, moment: Moment) -> str:
+        """The canonical response at that moment.
 
         `read` returns the same answer if no text is blank or contains a tag.
         """

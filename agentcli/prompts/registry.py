@@ -6,8 +6,10 @@ classes that are constructed from PromptSettings and a World.
 
 from typing import Protocol
 
-from agentcli.environments.protocol import World
+from agentcli.environments.protocol import Naming, World, world_as
+from agentcli.errors import UsageError
 from agentcli.prompts.protocol import Dialect
+from agentcli.prompts.typed import Typed
 from agentcli.records.settings import PromptSettings
 from agentcli.registry import Registry
 
@@ -71,4 +73,12 @@ def make_dialect(
     Raises UsageError as `dialect_class` and the dialect do.
     """
     style = settings.style or world.card.dialect
-    return dialect_class(style, numbered)(settings, world)
+    dialect = dialect_class(style, numbered)(settings, world)
+    if settings.names == "own":
+        return dialect
+    if style.removeprefix(PARALLEL) != "compact":
+        raise UsageError(
+            f"prompt.names: {settings.names} needs prompt.style compact, not {style}; "
+            "add --set prompt.style=compact, or leave prompt.names out"
+        )
+    return Typed(dialect, world_as(world, Naming, "prompt.names", settings.names))

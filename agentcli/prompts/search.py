@@ -60,7 +60,7 @@ class Search(Full):
             return Answer(problem=f"<{empty}> is empty")
         return Answer("think", thought, {1: str(ToolCall(names[2], argument))})
 
-    def write(self, answer: Answer) -> str:
+    def write(self, answer: Answer, moment: Moment) -> str:
         """The answer as text; raises ValueError for an action that is not a call."""
         (action,) = answer.actions.values()
         call = read_call(action)

@@ -25,7 +25,7 @@ class Tagged:
         """The tag, reasoning and action of a response; `moment` is not used."""
         return read_tagged(response, self.tags)
 
-    def write(self, answer: Answer) -> str:
+    def write(self, answer: Answer, moment: Moment) -> str:
         """The answer as text; raises ValueError unless it has exactly one action."""
         (action,) = answer.actions.values()
         return write_tagged(answer.tag or "", answer.reasoning or "", action)

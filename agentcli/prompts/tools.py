@@ -79,7 +79,7 @@ class Tools(Full):
             return Answer(problem=f"<tool> holds no name: {call[0]}")
         return Answer("think", thought, {1: str(action)})
 
-    def write(self, answer: Answer) -> str:
+    def write(self, answer: Answer, moment: Moment) -> str:
         """The answer as text; raises ValueError for an action that is not a call."""
         (action,) = answer.actions.values()
         call = read_call(action)

@@ -196,6 +196,11 @@ class PromptSettings(Section, kw_only=True):
     """
     history: CountFromZero = 5
     """Number of past (observation, action) pairs in the prompt."""
+    names: Literal["own", "typed"] = "own"
+    """own: the world's own names. typed: placeholders by type (locker 3 for a drawer),
+    so that unseen rooms hold no unknown words; with the compact style, in a world that
+    has them (alfworld). The policy answers in them, too.
+    """
 
 
 class DemosSettings(Section, kw_only=True):

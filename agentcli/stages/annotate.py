@@ -408,7 +408,7 @@ class Teacher:
             if answer.tag is not None and answer.reasoning is not None:
                 reasoning = " ".join(answer.reasoning.split())
                 written = Answer(answer.tag, reasoning, {1: action})
-                response = self._agent.write(written)
+                response = self._agent.write(written, moment)
                 return msgspec.structs.replace(
                     without_tokens(step),
                     prompt=prompt,

@@ -212,11 +212,12 @@ def training_overlaps(
             f"{split} is meant for kinds of tasks that were not trained on, but "
             f"{count} of {trees.total()} trees were of {shown(', '.join(kinds))}"
         )
-    made = any(
-        stage == "sft" and record.settings.get("sft", {}).get("model") == TINY
-        for stage, record in _trainings(model)
-    )
-    if made and split in card.new_kinds:
+    own_words = False
+    for stage, record in _trainings(model):
+        tiny = record.settings.get("sft", {}).get("model") == TINY
+        names = record.settings.get("prompt", {}).get("names", "own")
+        own_words |= stage == "sft" and tiny and names == "own"
+    if own_words and split in card.new_kinds:
         yield (
             f"a tiny policy knows only words that it was trained on: those of the "
             f"unseen rooms and tasks of {split} mean nothing to it"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from agentcli.environments.protocol import Tutor
+from agentcli.environments.protocol import Naming, Tutor
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.policies.load import existing
@@ -74,6 +74,8 @@ def plan(
     # A world without an expert lists no words; those in the trees must suffice.
     if model == TINY and isinstance(world, Tutor):
         entities = world.vocabulary()
+        if settings.prompt.names == "typed" and isinstance(world, Naming):
+            entities = world.placeholders()
     return SftPlan(
         stage="sft",
         run=directory,

@@ -112,7 +112,7 @@ def test_rlvmr_asks_for_its_tags_and_reads_them() -> None:
     for tag in Rlvmr.tags:
         assert f"<{tag}>" in prompt
         answer = Answer(tag, "why", {1: "go to shelf 1"})
-        assert rlvmr.read(rlvmr.write(answer), moment) == answer
+        assert rlvmr.read(rlvmr.write(answer, moment), moment) == answer
     assert plain.read(write_tagged("planning", "why", "go"), moment).actions == {}
 
 
@@ -129,8 +129,14 @@ def test_every_dialect_reads_what_it_writes(style: str, reasoning: str, actions:
     moment = Moment(copies=(CONTEXT,) * (3 if several else 1), numbered=several)
     dialect = make_dialect(PromptSettings(style=style), WORLD, several)
     answer = Answer("think", reasoning, actions)
-    assert dialect.read(dialect.write(answer), moment) == answer
+    assert dialect.read(dialect.write(answer, moment), moment) == answer
     assert CONTEXT.instruction in dialect.ask(moment).text
+
+
+def test_typed_names_are_refused_where_there_are_none() -> None:
+    refused(lambda: full(style="full", names="typed"), names=("prompt.names", "full"), remedy="prompt.style=compact")
+    refused(lambda: full(names="typed"), names="prompt.names", remedy="prompt.style=compact")
+    refused(lambda: full(style="compact", names="typed"), names=("prompt.names", "small"), remedy="--env")
 
 
 def test_a_style_has_its_counterpart_for_several_copies_or_is_refused() -> None:

@@ -52,7 +52,7 @@ words = st.text(st.characters(blacklist_characters="<>[]", blacklist_categories=
 @given(words.filter(bool), st.sampled_from(["search", "access", "read", "answer"]), words.filter(bool))
 def test_it_reads_what_it_writes(thought: str, name: str, argument: str) -> None:
     answer = Answer("think", thought, {1: f"{name}[{argument}]"})
-    assert BROWSE.read(BROWSE.write(answer), MOMENT) == answer
+    assert BROWSE.read(BROWSE.write(answer, MOMENT), MOMENT) == answer
 
 
 def test_letter_case_blanks_and_text_outside_do_not_matter() -> None:
@@ -90,7 +90,7 @@ def test_an_action_of_another_set_is_malformed() -> None:
 
 def test_an_action_that_is_no_call_cannot_be_written() -> None:
     with pytest.raises(ValueError, match="go north"):
-        SEARCH.write(Answer("think", "so", {1: "go north"}))
+        SEARCH.write(Answer("think", "so", {1: "go north"}), MOMENT)
 
 
 def test_a_world_without_such_actions_is_refused() -> None:

@@ -42,7 +42,7 @@ words = st.text(st.characters(blacklist_characters="<>[]", blacklist_categories=
 def test_it_reads_what_it_writes(thought: str, name: str, query: str) -> None:
     dialect = make_dialect(PromptSettings(style="tools"), QuizWorld(EnvironmentSettings()))
     answer = Answer("think", thought, {1: f"{name}[{query}]"})
-    assert dialect.read(dialect.write(answer), MOMENT) == answer
+    assert dialect.read(dialect.write(answer, MOMENT), MOMENT) == answer
 
 
 def test_letter_case_and_blanks_do_not_matter(tools: Tools) -> None:
@@ -54,7 +54,7 @@ def test_the_lines_of_a_program_stay_lines(tools: Tools) -> None:
     program = "total = 0\nfor n in range(4):\n    total += n\nprint(total)"
     read = tools.read(CALL.replace("peek", "python").replace("the boxes", f"\n{program}\n"), MOMENT)
     assert read.actions == {1: f"python[{program}]"}
-    assert tools.read(tools.write(read), MOMENT) == read
+    assert tools.read(tools.write(read, MOMENT), MOMENT) == read
 
 
 @pytest.mark.parametrize(

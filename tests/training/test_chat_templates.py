@@ -84,7 +84,7 @@ def test_what_is_taught_is_what_is_read(name, given, opened, style):
     dialect_of = partial(make_dialect, PromptSettings(style=style), world)
     form, dialect = SampledForm(tokens, dialect_of), dialect_of(False)
     for tag, actions in answers:
-        response = dialect.write(Answer(tag, "so it is", actions))
+        response = dialect.write(Answer(tag, "so it is", actions), Moment(copies=()))
         tree = demonstration(response, actions)
         sample = sample_of(tokens, Message((PROMPT,)), response)
         check = partial(form.check, sample, tree, tree.steps[0], "trees.jsonl:1: steps[0]")

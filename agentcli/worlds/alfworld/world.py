@@ -19,6 +19,7 @@ from agentcli.worlds.alfworld import dataset, generator
 from agentcli.worlds.alfworld.dataset import generated_games, official_games
 from agentcli.worlds.alfworld.draw import draw, name_of, room_kind
 from agentcli.worlds.alfworld.options import KINDS, decode_options
+from agentcli.worlds.alfworld.placeholders import own, placeholders, typed
 from agentcli.worlds.alfworld.search import AlfworldHabits, compact, entities, search
 
 if TYPE_CHECKING:
@@ -73,6 +74,9 @@ class AlfworldWorld:
     habits = AlfworldHabits
     compact = staticmethod(compact)
     next = staticmethod(search)
+    typed = staticmethod(typed)
+    own = staticmethod(own)
+    placeholders = staticmethod(placeholders)
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self.options = decode_options(settings.options)
