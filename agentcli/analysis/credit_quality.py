@@ -229,7 +229,9 @@ async def _measure(
             measured[name] = arm
     if measured:
         trees = await _grown(study.groups, ground, next(iter(measured.values())))
+        steps = float(np.mean([tree.ledger.steps for tree in trees]))
         for name, arm in measured.items():
+            cells[name].steps = rounded(steps)
             pushes = _pushes(trees, games, ground, logits, arm)
             foretold = await foretell(ground, arm, logits, counts)
             _fill(cells[name], pushes, study.update, foretold)

@@ -61,20 +61,22 @@ def arm_of(study: Tunnels, name: str, tunnel: TunnelChoice) -> MeasuredArm:
     What the study and the tunnel set counts where the method has such a setting; the
     method's own settings come last. Raises UsageError naming a wrong one.
     """
+    try:
+        return _arm_of(study, name, tunnel)
+    except UsageError as error:
+        raise UsageError(f"methods.{name}: {error}") from error
+
+
+def _arm_of(study: Tunnels, name: str, tunnel: TunnelChoice) -> MeasuredArm:
     given = study.methods[name]
-    place = f"methods.{name}"
-    grows = given.rollout.get("method", "chain")
-    kind = rollout_class(grows)
+    kind = rollout_class(given.rollout.get("method", "chain"))
     shared = _kept({**study.rollout, **tunnel.rollout}, kind.__struct_fields__)
     values = {"method": "chain", **shared, **given.rollout}
-    rollout = read(values, kind, f"{place}.rollout.")
+    rollout = read(values, kind, "rollout.")
+    check(Settings(rollout=rollout))
     credit = {"method": name, **given.credit}
     common = _kept(tunnel.credit, switches_of(credit["method"]))
-    try:
-        credit_name, assign, switches = make_credit({**common, **credit})
-        check(Settings(rollout=rollout))
-    except UsageError as error:
-        raise UsageError(f"{place}: {error}") from error
+    credit_name, assign, switches = make_credit({**common, **credit})
     aggregate = given.aggregate or known(credit_name).aggregate
     return MeasuredArm(credit_name, assign, switches, rollout, aggregate)
 
@@ -247,8 +249,8 @@ def estimates(pushes: Pushes, update: int) -> dict[str, Estimate]:
     """Scale, bias, variance and cosine, with errors over updates of `update` groups.
 
     The errors of the first three are the jackknife's that leaves out one update at a
-    time (Efron and Stein 1981). It does not see the error of a squared length that is
-    0, so that of the bias has `noise` added, as squares.
+    time. It doubles the quadratic part of the variance of a squared length (Efron and
+    Stein 1981, section 4), so `noise` is taken off once.
     """
     updates = len(pushes.weights) // update
     number = np.arange(len(pushes.weights)) // update
@@ -258,7 +260,7 @@ def estimates(pushes: Pushes, update: int) -> dict[str, Estimate]:
     left_out = np.array([figures(used.only(number != one)) for one in range(updates)])
     spread = ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0)
     squares = spread * (updates - 1) / updates
-    squares[1] += values.noise**2
+    squares[1] = max(squares[1] - values.noise**2, values.noise**2)
     result = {}
     for place, name in enumerate(("scale", "bias", "variance")):
         error = math.sqrt(squares[place])

@@ -187,8 +187,10 @@ def _credit_quality(call: Call, file: Path, out: Path, jobs: int) -> None:
     from agentcli.reports.credit_quality import print_quality
 
     values = call.values
-    if values["size"] is not None:
-        raise UsageError(f"--size {values['size']}: a file of tunnels has no sizes")
+    for name in ("size", "add_seeds", "narrower"):
+        if values[name] is not None:
+            option = f"--{name.replace('_', '-')} {values[name]}"
+            raise UsageError(f"{option}: a file of tunnels has none; leave it out")
     made = plan(file, out, only=values["only"] or [], seeds=values["seeds"])
     if call.dry:
         preview(made, file, json=values["json"])

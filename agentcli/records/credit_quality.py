@@ -104,6 +104,8 @@ class QualityCell(Record, kw_only=True):
     unmeasured: str | None = None
     """Why there are no figures."""
     groups: int = 0
+    steps: float = 0.0
+    """Mean number of environment steps that a group costs."""
     success: float = 0.0
     """The policy's exact probability to win a game."""
     scale: Estimate | None = None

@@ -1,7 +1,7 @@
 """The quality of credit, as tables for terminal and Markdown."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agentcli.records.credit_quality import CreditQuality, Estimate, QualityCell
@@ -9,9 +9,13 @@ from agentcli.records.files import write_atomic
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.output import console, print_json
 
-HEADS = ("method", "scale", "bias", "variance", "cosine", "theory: scale, bias", "z")
+HEADS = (
+    *("method", "steps", "scale", "bias", "variance", "cosine"),
+    *("theory: scale, bias", "z"),
+)
 FIGURES = ("scale", "bias", "variance", "cosine")
 EXPLAINED = (
+    "steps: environment steps of one group",
     "scale: the part of the mean along the true gradient, 1 for an unbiased estimator",
     "bias: what else is in the mean, divided by the scale: the square of its length, in "
     "squares of the gradient's length",
@@ -86,7 +90,8 @@ def tables(
 
 def _row(cells: Sequence[QualityCell]) -> list[str]:
     """The figures of a method in a tunnel: means over the seeds' policies."""
-    row = [_shown(_mean(cells, name)) for name in FIGURES]
+    steps = math.fsum(cell.steps for cell in cells) / len(cells)
+    row = [f"{steps:.1f}", *(_shown(_mean(cells, name)) for name in FIGURES)]
     foretold = [cell.foretold for cell in cells if cell.foretold is not None]
     if len(foretold) < len(cells):
         return [*row, "", ""]
@@ -134,7 +139,7 @@ def remarks(quality: CreditQuality) -> Iterator[str]:
     compared = [cell for cell in quality.cells if cell.foretold is not None]
     if compared:
         far = max(compared, key=distance)
-        within = _count(compared, lambda cell: distance(cell) <= 2)
+        within = sum(distance(cell) <= 2 for cell in compared)
         yield (
             f"theory: {within} of {len(compared)} cells within 2 standard errors; the "
             f"farthest is {far.method} in {far.tunnel}, seed {far.seed}, at "
@@ -148,7 +153,3 @@ def remarks(quality: CreditQuality) -> Iterator[str]:
     for (method, reason), places in reasons.items():
         yield f"not measured: {method} in {', '.join(dict.fromkeys(places))}: {reason}"
     yield from EXPLAINED
-
-
-def _count(cells: Sequence[QualityCell], holds: Callable[[QualityCell], bool]) -> int:
-    return sum(map(holds, cells))
