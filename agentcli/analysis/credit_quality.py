@@ -233,8 +233,10 @@ async def _measure(
         for name, arm in measured.items():
             cells[name].steps = rounded(steps)
             pushes = _pushes(trees, games, ground, logits, arm)
-            foretold = await foretell(ground, arm, logits, counts)
-            _fill(cells[name], pushes, study.update, foretold)
+            cells[name].unmeasured = _empty(pushes)
+            if cells[name].unmeasured is None:
+                foretold = await foretell(ground, arm, logits, counts)
+                _fill(cells[name], pushes, study.update, foretold)
     return list(cells.values())
 
 
@@ -269,16 +271,17 @@ def _pushes(
     )
 
 
+def _empty(pushes: Pushes) -> str | None:
+    """Why there is nothing to compare; None if there is something."""
+    if not np.any(pushes.truths.mean(axis=0)):
+        return NO_GRADIENT
+    return None if np.any(pushes.sums) else NO_ADVANTAGE
+
+
 def _fill(
     cell: QualityCell, pushes: Pushes, update: int, foretold: Foretold | None
 ) -> None:
-    """Puts the figures into a cell, or why there are none."""
-    if not np.any(pushes.truths.mean(axis=0)):
-        cell.unmeasured = NO_GRADIENT
-        return
-    if not np.any(pushes.sums):
-        cell.unmeasured = NO_ADVANTAGE
-        return
+    """Puts the figures into a cell."""
     for name, one in estimates(pushes, update).items():
         number = Estimate(value=rounded(one.value), error=rounded(one.error))
         setattr(cell, name, number)

@@ -145,7 +145,7 @@ def remarks(quality: CreditQuality) -> Iterator[str]:
             f"farthest is {far.method} in {far.tunnel}, seed {far.seed}, at "
             f"{distance(far):.1f}"
         )
-    reasons = {}
+    reasons: dict[tuple[str, str], list[str]] = {}
     for cell in quality.cells:
         if cell.unmeasured is not None:
             places = reasons.setdefault((cell.method, cell.unmeasured), [])

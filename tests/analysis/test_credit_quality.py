@@ -299,7 +299,8 @@ def test_figures_are_unbiased_and_their_errors_are_true(off: float) -> None:
         gaps = np.array([one[name].value - value for one in found])
         errors = np.array([one[name].error for one in found])
         assert abs(gaps.mean()) < 4 * gaps.std() / math.sqrt(len(gaps)), name
-        assert 0.7 < math.sqrt((errors**2).mean()) / gaps.std() < 1.4, name
+        # The median: a jackknife's errors have a long tail.
+        assert 0.7 < float(np.median(errors)) / gaps.std() < 1.4, name
 
 
 def test_a_ratio_has_the_variance_of_its_rest() -> None:
