@@ -62,7 +62,7 @@ NO_GRADIENT = "the policy's gradient is 0 there, so nothing points along it"
 NO_ADVANTAGE = "all its advantages were 0"
 
 
-class Job(NamedTuple):
+class QualityJob(NamedTuple):
     """Methods that share their trees, in one tunnel with the policy of one seed."""
 
     tunnel: str
@@ -78,7 +78,7 @@ class QualityPlan:
     out: Path
     methods: list[str]
     seeds: list[int]
-    jobs: list[Job] = field(default_factory=list)
+    jobs: list[QualityJob] = field(default_factory=list)
     """All jobs, with what was measured before."""
 
     def file(self, tunnel: str, method: str, seed: int) -> Path:
@@ -96,7 +96,7 @@ class QualityPlan:
         digest = hashlib.sha256(msgspec.json.encode(kept, order="sorted")).hexdigest()
         return self.out / "cells" / f"{tunnel}.{method}.{seed}-{digest[:8]}.json"
 
-    def left(self) -> Iterator[Job]:
+    def left(self) -> Iterator[QualityJob]:
         """The jobs with the methods that are not measured yet."""
         for job in self.jobs:
             methods = []
@@ -138,7 +138,7 @@ def plan(
             sharing.setdefault(growth, []).append(name)
         for seed in made.seeds:
             for names in sharing.values():
-                made.jobs.append(Job(tunnel, tuple(names), seed))
+                made.jobs.append(QualityJob(tunnel, tuple(names), seed))
     return made
 
 
@@ -196,7 +196,7 @@ def end_with_parent() -> None:
         die_with_parent(signal.SIGTERM)
 
 
-def measure(study: Tunnels, job: Job) -> list[QualityCell]:
+def measure(study: Tunnels, job: QualityJob) -> list[QualityCell]:
     """The cells of one job."""
     choice = study.tunnels[job.tunnel]
     environment = environment_of(choice, KEY)
@@ -206,7 +206,7 @@ def measure(study: Tunnels, job: Job) -> list[QualityCell]:
 
 
 async def _measure(
-    study: Tunnels, job: Job, ground: Field, arms: dict[str, MeasuredArm]
+    study: Tunnels, job: QualityJob, ground: Field, arms: dict[str, MeasuredArm]
 ) -> list[QualityCell]:
     games = [ground.game(index) for index in range(study.groups)]
     counts = Counter(games)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from agentcli.analysis.credit_quality import Job, measure, perform, plan
+from agentcli.analysis.credit_quality import QualityJob, measure, perform, plan
 from agentcli.analysis.credit_theory import closed_form, enumerated, grpo_factor
 from agentcli.analysis.policy_gradients import (
     Logits,
@@ -354,7 +354,7 @@ def test_measured_figures_agree_with_theory(file: Path) -> None:
 def test_a_gradient_of_nothing_is_said_to_be_none(file: Path) -> None:
     """One step of time is not enough for two doors: no game is won."""
     file.write_text(STUDY.replace("max_steps: 2}", "max_steps: 1}", 1), encoding="utf-8")
-    (cell,) = measure(plan(file, Path("out")).study, Job("small", ("grpo",), 0))
+    (cell,) = measure(plan(file, Path("out")).study, QualityJob("small", ("grpo",), 0))
     assert "gradient is 0" in str(cell.unmeasured)
 
 
