@@ -52,6 +52,7 @@ async def foretell(
     for game in games:
         truths[game] = logits.vector(objective_gradient(arm, field.exact(game)))
     source = "closed form"
+    mean: Row | None = None
     factors = closed_form(field, arm, games)
     if factors is not None:
         rows = [factors[game] * truth for game, truth in truths.items()]
@@ -59,8 +60,6 @@ async def foretell(
     elif len(games) == 1:
         source = "all trees"
         mean = await enumerated(field, arm, logits, next(iter(games)))
-    else:
-        mean = None
     if mean is None:
         return None
     scale, bias = deviation(mean, _mean(list(truths.values()), games))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agentcli.analysis.tabular import Field
 from agentcli.credit.registry import Assign, known, switches_of
@@ -190,7 +191,7 @@ class Pushes:
     length: float
     """Expected steps of a game: a mean over steps times this is as long as a sum."""
 
-    def only(self, rows: Row) -> "Pushes":
+    def only(self, rows: NDArray[np.bool_]) -> "Pushes":
         """The groups where the mask `rows` (n,) is true."""
         return Pushes(
             self.sums[rows], self.weights[rows], self.truths[rows], self.length
