@@ -51,6 +51,7 @@ def study(call: Call) -> None:
     the same command goes on after a kill, and adds seeds or arms. Writes study.json,
     study.md, loops.svg and gains.svg. Without FILE the shipped studies are listed.
     """
+    from agentcli.analysis.credit_quality import has_tunnels
     from agentcli.stages.study import find_study, read_study
 
     typed = call.values["file"]
@@ -65,6 +66,9 @@ def study(call: Call) -> None:
         raise UsageError("--add-seeds N and --narrower POINTS need each other")
     file = find_study(typed)
     out = call.values["out"] or Path("runs") / file.stem
+    if has_tunnels(file):
+        _credit_quality(call, file, out, jobs)
+        return
     rules: list[str] = []
     chosen = read_study(file, call.values["size"])
     if chosen.search is not None:
@@ -174,6 +178,26 @@ def _report(call: Call, made: "StudyPlan", rules: list[str]) -> None:
         draw(found, made.out)
     except MissingError as error:
         call.progress.note(f"no pictures: {error}")
+
+
+def _credit_quality(call: Call, file: Path, out: Path, jobs: int) -> None:
+    """Measures the credit of a file of tunnels; writes credit-quality.json and .md."""
+    from agentcli.analysis.credit_quality import perform, plan, preview
+    from agentcli.records.files import write_json
+    from agentcli.reports.credit_quality import print_quality
+
+    values = call.values
+    for name in ("size", "add_seeds", "narrower"):
+        if values[name] is not None:
+            option = f"--{name.replace('_', '-')} {values[name]}"
+            raise UsageError(f"{option}: a file of tunnels has none; leave it out")
+    made = plan(file, out, only=values["only"] or [], seeds=values["seeds"])
+    if call.dry:
+        preview(made, file, json=values["json"])
+        return
+    quality = perform(made, jobs, call.progress)
+    write_json(out / "credit-quality.json", quality)
+    print_quality(quality, out, json=values["json"], quiet=values["quiet"])
 
 
 def _preview(call: Call, made: "StudyPlan", jobs: int) -> None:

@@ -194,7 +194,6 @@ def read_rows(
     counts = RowCounts()
     for given in credited_trees(trees, credit):
         tree = given.tree
-        trajectories = _unbroken(tree)
         check_sampled(tree, given.place)
         method = method or given.credit.method
         if given.credit.method != method:
@@ -202,17 +201,7 @@ def read_rows(
                 f"{given.credit_place}: method: is {shown(given.credit.method)}, of the "
                 f"lines before {shown(method)}; run assign-credit with --overwrite"
             )
-        entries = _trained_entries(given, update, counts)
-        if update == "critical":
-            critical = _critical_steps(trajectories)
-            counts.rows_not_critical += sum(
-                entry.step not in critical for entry in entries
-            )
-            entries = [entry for entry in entries if entry.step in critical]
-        shares = _shares(trajectories, entries)
-        counts.trees += 1
-        counts.trajectories += len(trajectories)
-        for entry, share in zip(entries, shares, strict=True):
+        for entry, share in shared_entries(given, update, counts):
             step = tree.steps[entry.step]
             place = f"{given.place}: steps[{step.id}]"
             _check_distribution(step, place, recompute)
@@ -234,6 +223,25 @@ def read_rows(
             )
     counts.rows = len(rows)
     return rows, counts
+
+
+def shared_entries(
+    given: TreeAndCredit, update: str, counts: RowCounts
+) -> Iterator[tuple[StepCredit, float]]:
+    """The entries of a tree that are trained on, each with its share.
+
+    `update` as in TrainSettings. Raises DataError as `read_rows` does for a number.
+    """
+    trajectories = _unbroken(given.tree)
+    entries = _trained_entries(given, update, counts)
+    if update == "critical":
+        critical = _critical_steps(trajectories)
+        counts.rows_not_critical += sum(entry.step not in critical for entry in entries)
+        entries = [entry for entry in entries if entry.step in critical]
+    shares = _shares(trajectories, entries)
+    counts.trees += 1
+    counts.trajectories += len(trajectories)
+    return zip(entries, shares, strict=True)
 
 
 def _unbroken(tree: Tree) -> list[list[Step]]:

@@ -32,6 +32,10 @@ class Exact(NamedTuple):
     """The expected number of steps."""
     gradient: dict[str, Row]
     """View -> d value / d logits."""
+    values: list[dict[Spot, float]]
+    """The return that is still to come from each place, by the steps taken before."""
+    gains: list[dict[Spot, Row]]
+    """How much more each action there returns, likewise."""
 
 
 def policy_at(table: Table, view: str, actions: int) -> Row:
@@ -49,6 +53,7 @@ def solve(game: Tunnel, table: Table, most_steps: int) -> Exact:
     levels = _reachable(game, most_steps)
     values: dict[Spot, float] = {}
     wins: dict[Spot, float] = {}
+    all_values: list[dict[Spot, float]] = []
     advantages: list[dict[Spot, Row]] = []
     # Backwards in time: what is still to come from each place.
     for level in reversed(levels[:-1]):
@@ -66,8 +71,13 @@ def solve(game: Tunnel, table: Table, most_steps: int) -> Exact:
             new_wins[place] = float(chances @ won)
             gains[place] = returns - new_values[place]
         values, wins = new_values, new_wins
+        all_values.append(values)
         advantages.append(gains)
-    return _forwards(game, table, advantages[::-1], values[Spot()], wins[Spot()])
+    advantages.reverse()
+    all_values.reverse()
+    gradient, steps = _forwards(game, table, advantages)
+    start = Spot()
+    return Exact(values[start], wins[start], steps, gradient, all_values, advantages)
 
 
 def _reachable(game: Tunnel, most_steps: int) -> list[list[Spot]]:
@@ -88,10 +98,11 @@ def _forwards(
     game: Tunnel,
     table: Table,
     advantages: list[dict[Spot, Row]],
-    value: float,
-    success: float,
-) -> Exact:
-    """Forwards in time: how often each place is visited, times what it is worth."""
+) -> tuple[dict[str, Row], float]:
+    """Forwards in time: how often each place is visited, times what it is worth.
+
+    Returns the gradient and the expected number of steps.
+    """
     gradient: defaultdict[str, Row | float] = defaultdict(float)
     visits = {Spot(): 1.0}
     steps = 0.0
@@ -109,4 +120,4 @@ def _forwards(
                     following[after] += chance * share
         visits = following
     rows = {view: np.asarray(row) for view, row in gradient.items()}
-    return Exact(value, success, steps, rows)
+    return rows, steps

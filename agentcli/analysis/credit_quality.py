@@ -1,0 +1,298 @@
+"""Credit in tunnels: bias, variance and direction of every method's gradient.
+
+Each method is sampled with its own trees, by the real exploration, and credited by its
+real function. Methods whose trees grow alike share them. A tunnel's exact gradient is
+known (worlds/tunnel/exact.py), and theory's figures stand beside the measured ones where
+there are any (credit_theory.py). What was measured is passed over, so that a study that
+was killed goes on; the same file gives the same bytes.
+"""
+
+import asyncio
+import hashlib
+import multiprocessing
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from agentcli.analysis.credit_theory import foretell
+from agentcli.analysis.policy_gradients import (
+    Logits,
+    MeasuredArm,
+    Pushes,
+    appraise,
+    arm_of,
+    environment_of,
+    estimates,
+    objective_gradient,
+    why_not,
+)
+from agentcli.analysis.tabular import Field, TabularPolicy
+from agentcli.credit.registry import known
+from agentcli.errors import UsageError
+from agentcli.records.credit_quality import (
+    CreditQuality,
+    Estimate,
+    Foretold,
+    QualityCell,
+    Tunnels,
+)
+from agentcli.records.files import read_json, write_json
+from agentcli.records.kernel import die_with_parent
+from agentcli.records.section import read
+from agentcli.records.study import seeds_of
+from agentcli.records.types import Tree
+from agentcli.reports.output import print_preview
+from agentcli.reports.standing import Progress, Standing
+from agentcli.stages.yaml_files import read_yaml
+from agentcli.worlds.tunnel.rules import Tunnel
+
+KEY = "tunnels"
+"""The key by which a study's file is one of this kind."""
+DIGITS = 6
+"""Significant digits of a figure. Sums may be added up in another order elsewhere."""
+NO_GRADIENT = "the policy's gradient is 0 there, so nothing points along it"
+NO_ADVANTAGE = "all its advantages were 0"
+
+
+class QualityJob(NamedTuple):
+    """Methods that share their trees, in one tunnel with the policy of one seed."""
+
+    tunnel: str
+    methods: tuple[str, ...]
+    seed: int
+
+
+@dataclass
+class QualityPlan:
+    """A study that is ready to begin."""
+
+    study: Tunnels
+    out: Path
+    methods: list[str]
+    seeds: list[int]
+    jobs: list[QualityJob] = field(default_factory=list)
+    """All jobs, with what was measured before."""
+
+    def file(self, tunnel: str, method: str, seed: int) -> Path:
+        """The file of a cell. Its name has a digest of all that the cell depends on."""
+        study = self.study
+        kept = msgspec.structs.replace(
+            study,
+            title="",
+            about="",
+            seeds="0",
+            tunnels={tunnel: study.tunnels[tunnel]},
+            methods={method: study.methods[method]},
+        )
+        kept.tunnels[tunnel] = msgspec.structs.replace(kept.tunnels[tunnel], about="")
+        digest = hashlib.sha256(msgspec.json.encode(kept, order="sorted")).hexdigest()
+        return self.out / "cells" / f"{tunnel}.{method}.{seed}-{digest[:8]}.json"
+
+    def left(self) -> Iterator[QualityJob]:
+        """The jobs with the methods that are not measured yet."""
+        for job in self.jobs:
+            methods = []
+            for name in job.methods:
+                if not self.file(job.tunnel, name, job.seed).exists():
+                    methods.append(name)
+            if methods:
+                yield job._replace(methods=tuple(methods))
+
+
+def has_tunnels(path: Path) -> bool:
+    """Whether a study's file is of this kind. Raises UsageError for unreadable YAML."""
+    return KEY in read_yaml(path)
+
+
+def plan(
+    path: Path, out: Path, *, only: Sequence[str] = (), seeds: str | None = None
+) -> QualityPlan:
+    """The study of a file. Raises UsageError for settings that nothing would take.
+
+    `only` are the methods that are measured.
+    """
+    study = read(read_yaml(path), Tunnels, f"{path}: ")
+    unknown = [name for name in only if name not in study.methods]
+    if unknown:
+        raise UsageError(f"--only {unknown[0]}: there are {', '.join(study.methods)}")
+    methods = [name for name in study.methods if not only or name in only]
+    place = "seeds" if seeds is None else "--seeds"
+    made = QualityPlan(study, out, methods, seeds_of(seeds or study.seeds, place))
+    for tunnel, choice in study.tunnels.items():
+        environment_of(choice, f"{path}: {KEY}.{tunnel}")
+        sharing: dict[bytes, list[str]] = {}
+        for name in methods:
+            try:
+                arm = arm_of(study, name, choice)
+            except UsageError as error:
+                raise UsageError(f"{path}: {error}") from error
+            growth = msgspec.json.encode(arm.rollout)
+            sharing.setdefault(growth, []).append(name)
+        for seed in made.seeds:
+            for names in sharing.values():
+                made.jobs.append(QualityJob(tunnel, tuple(names), seed))
+    return made
+
+
+def perform(made: QualityPlan, jobs: int, progress: Progress) -> CreditQuality:
+    """Measures what is left, in `jobs` processes, and returns all cells in order."""
+    every = sum(len(job.methods) for job in made.jobs)
+    left = list(made.left())
+    missing = sum(len(job.methods) for job in left)
+    progress.start(Standing("credit quality", every, every - missing))
+    context = multiprocessing.get_context("spawn")
+    try:
+        with ProcessPoolExecutor(jobs, context, initializer=end_with_parent) as pool:
+            running = [pool.submit(measure, made.study, job) for job in left]
+            try:
+                for task in as_completed(running):
+                    for cell in task.result():
+                        write_json(_file(made, cell), cell)
+                        progress.advance()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+    finally:
+        progress.stop()
+    cells = []
+    for tunnel in made.study.tunnels:
+        for method in made.methods:
+            for seed in made.seeds:
+                file = made.file(tunnel, method, seed)
+                cells.append(read_json(file, QualityCell))
+    return CreditQuality(study=msgspec.to_builtins(made.study), cells=cells)
+
+
+def _file(made: QualityPlan, cell: QualityCell) -> Path:
+    return made.file(cell.tunnel, cell.method, cell.seed)
+
+
+def preview(made: QualityPlan, file: Path, *, json: bool) -> None:
+    """Prints what is left to measure."""
+    every = sum(len(job.methods) for job in made.jobs)
+    left = sum(len(job.methods) for job in made.left())
+    outputs = [str(made.out / f"credit-quality.{kind}") for kind in ("json", "md")]
+    print_preview(
+        "study",
+        msgspec.to_builtins(made.study),
+        {"study": file},
+        outputs,
+        {"cells": every, "cells left": left, "groups": left * made.study.groups},
+        json=json,
+    )
+
+
+def end_with_parent() -> None:
+    """Ends a process of the pool even if the command is killed."""
+    if sys.platform == "linux":
+        die_with_parent(signal.SIGTERM)
+
+
+def measure(study: Tunnels, job: QualityJob) -> list[QualityCell]:
+    """The cells of one job."""
+    choice = study.tunnels[job.tunnel]
+    environment = environment_of(choice, KEY)
+    ground = Field(environment, study.spread, study.skill, job.seed)
+    arms = {name: arm_of(study, name, choice) for name in job.methods}
+    return asyncio.run(_measure(study, job, ground, arms))
+
+
+async def _measure(
+    study: Tunnels, job: QualityJob, ground: Field, arms: dict[str, MeasuredArm]
+) -> list[QualityCell]:
+    games = [ground.game(index) for index in range(study.groups)]
+    counts = Counter(games)
+    logits = Logits(ground, counts)
+    wins = [ground.exact(game).success for game in games]
+    success = float(np.mean(wins))
+    cells = {}
+    measured = {}
+    for name, arm in arms.items():
+        cell = QualityCell(
+            tunnel=job.tunnel,
+            method=name,
+            seed=job.seed,
+            groups=study.groups,
+            success=rounded(success),
+            unmeasured=why_not(arm, ground.world.options),
+        )
+        cells[name] = cell
+        if cell.unmeasured is None:
+            measured[name] = arm
+    if measured:
+        trees = await _grown(study.groups, ground, next(iter(measured.values())))
+        steps = float(np.mean([tree.ledger.steps for tree in trees]))
+        for name, arm in measured.items():
+            cells[name].steps = rounded(steps)
+            pushes = _pushes(trees, games, ground, logits, arm)
+            cells[name].unmeasured = _empty(pushes)
+            if cells[name].unmeasured is None:
+                foretold = await foretell(ground, arm, logits, counts)
+                _fill(cells[name], pushes, study.update, foretold)
+    return list(cells.values())
+
+
+async def _grown(groups: int, ground: Field, arm: MeasuredArm) -> list[Tree]:
+    policy = TabularPolicy(ground.table)
+    return [await ground.grow(arm.rollout, index, policy) for index in range(groups)]
+
+
+def _pushes(
+    trees: list[Tree],
+    games: list[Tunnel],
+    ground: Field,
+    logits: Logits,
+    arm: MeasuredArm,
+) -> Pushes:
+    """What a method makes of every tree."""
+    facts = known(arm.credit)
+    rows = []
+    truths = {}
+    for game in set(games):
+        truths[game] = logits.vector(objective_gradient(arm, ground.exact(game)))
+    for tree, game in zip(trees, games, strict=True):
+        if facts.needs_values or facts.needs_scores:
+            appraise(tree, game, ground.exact(game))
+        credit = arm.assign(tree, arm.switches)
+        rows.append(logits.push(tree, credit, arm.aggregate))
+    return Pushes(
+        sums=np.array([push for push, _ in rows]),
+        weights=np.array([weight for _, weight in rows]),
+        truths=np.array([truths[game] for game in games]),
+        length=float(np.mean([ground.exact(game).steps for game in games])),
+    )
+
+
+def _empty(pushes: Pushes) -> str | None:
+    """Why there is nothing to compare; None if there is something."""
+    if not np.any(pushes.truths.mean(axis=0)):
+        return NO_GRADIENT
+    return None if np.any(pushes.sums) else NO_ADVANTAGE
+
+
+def _fill(
+    cell: QualityCell, pushes: Pushes, update: int, foretold: Foretold | None
+) -> None:
+    """Puts the figures into a cell."""
+    for name, one in estimates(pushes, update).items():
+        number = Estimate(value=rounded(one.value), error=rounded(one.error))
+        setattr(cell, name, number)
+    if foretold is not None:
+        cell.foretold = Foretold(
+            source=foretold.source,
+            scale=rounded(foretold.scale),
+            bias=rounded(foretold.bias),
+        )
+
+
+def rounded(number: float) -> float:
+    """A figure as it is stored. A theory's 0 may be a little off by rounding."""
+    return float(f"{number:.{DIGITS}g}") if abs(number) > 1e-12 else 0.0

@@ -1,0 +1,131 @@
+"""A study of credit in tunnels as a file, and its results.
+
+The file says which tunnels there are, which methods credit them, and how many groups are
+measured (Tunnels). credit-quality.json holds what came out (CreditQuality).
+"""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, field
+
+from agentcli.records.section import Count, NotNegative, Section
+from agentcli.records.study import Name
+from agentcli.records.training_settings import Aggregate
+from agentcli.records.types import SCHEMA_VERSION, Record
+
+
+class TunnelChoice(Section, kw_only=True):
+    """One tunnel, and what is set there for every method that has such a setting."""
+
+    about: str = ""
+    """The difficulty that it isolates."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Its knobs (environment.options)."""
+    max_steps: Count = 50
+    """Steps after which a game is lost."""
+    credit: dict[str, Any] = field(default_factory=dict)
+    rollout: dict[str, Any] = field(default_factory=dict)
+
+
+class MeasuredMethod(Section, kw_only=True):
+    """One way to assign credit, with the trees that it is meant for."""
+
+    credit: dict[str, Any] = field(default_factory=dict)
+    """Its settings; `method` is the name of this entry unless it is set."""
+    rollout: dict[str, Any] = field(default_factory=dict)
+    """How its trees grow; `method` is chain unless it is set."""
+    aggregate: Aggregate | None = None
+    """How a training averages over its rows. None: as the credit method's paper does.
+    """
+
+
+class Tunnels(Section, kw_only=True):
+    """One study of credit in tunnels."""
+
+    title: str
+    about: str = ""
+    """What it is to show."""
+    groups: Annotated[int, Meta(ge=4, le=1_000_000)] = 480
+    """Trees of each method in each tunnel and seed."""
+    update: Annotated[int, Meta(ge=1, le=10_000)] = 16
+    """Groups of one update, whose direction is compared with the gradient's."""
+    spread: NotNegative = 0.5
+    """Standard deviation of the policy's logits. 0: every action is equally likely,
+    but for `skill`.
+    """
+    skill: NotNegative = 0.5
+    """How far the logits lean towards what pays: at each view by so much times the
+    gradient of the policy without a preference, divided by its largest entry.
+    """
+    seeds: str = "0"
+    """For instance 0-7. Each seed is another policy, with trees of its own."""
+    rollout: dict[str, Any] = field(default_factory=dict)
+    """Settings of every exploration method that has them."""
+    tunnels: dict[Name, TunnelChoice]
+    methods: dict[Name, MeasuredMethod]
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where nothing would be measured."""
+        for name in ("tunnels", "methods"):
+            if not getattr(self, name):
+                raise ValueError(f"{name}: needs one at least")
+        if self.groups < 4 * self.update:
+            raise ValueError(f"groups: needs four updates, {4 * self.update}, at least")
+
+
+class Estimate(Record, kw_only=True):
+    """A number and its standard error."""
+
+    value: float
+    error: float
+
+
+class Foretold(Record, kw_only=True):
+    """What theory says of an estimator's mean."""
+
+    source: str
+    """Where the figures come from."""
+    scale: float
+    bias: float
+
+
+class QualityCell(Record, kw_only=True):
+    """A method in a tunnel, with the policy of one seed.
+
+    An update moves along g, the mean over groups of sum_t w_t A_t grad log pi(a_t|s_t),
+    with the trainer's weights w times the expected length of a game. The true gradient
+    is J. Lengths are those of vectors over all logits.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    tunnel: str
+    method: str
+    seed: int
+    unmeasured: str | None = None
+    """Why there are no figures."""
+    groups: int = 0
+    steps: float = 0.0
+    """Mean number of environment steps that a group costs."""
+    success: float = 0.0
+    """The policy's exact probability to win a game."""
+    scale: Estimate | None = None
+    """The part of g along J, E[g].J / J.J: 1 for an unbiased estimator."""
+    bias: Estimate | None = None
+    """|E[g] / scale - J|^2 / J.J: what else is in it. A learning rate mends a scale but
+    not this. It is estimated without bias, so that it may be a little below 0.
+    """
+    variance: Estimate | None = None
+    """The variance of a single group's g / scale, summed over logits, over J.J."""
+    cosine: Estimate | None = None
+    """Mean cosine between J and the g of one update; 0 for an update that is 0."""
+    foretold: Foretold | None = None
+    """None: no theory is at hand."""
+
+
+class CreditQuality(Record, kw_only=True):
+    """The whole credit-quality.json."""
+
+    schema_version: int = SCHEMA_VERSION
+    study: dict[str, Any]
+    """The study's file as it was measured."""
+    cells: list[QualityCell]

@@ -1,0 +1,155 @@
+"""The quality of credit, as tables for terminal and Markdown."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from agentcli.records.credit_quality import CreditQuality, Estimate, QualityCell
+from agentcli.records.files import write_atomic
+from agentcli.reports.blocks import Blocks
+from agentcli.reports.output import console, print_json
+
+HEADS = (
+    *("method", "steps", "scale", "bias", "variance", "cosine"),
+    *("theory: scale, bias", "z"),
+)
+FIGURES = ("scale", "bias", "variance", "cosine")
+EXPLAINED = (
+    "steps: environment steps of one group",
+    "scale: the part of the mean along the true gradient, 1 for an unbiased estimator",
+    "bias: what else is in the mean, divided by the scale: the square of its length, in "
+    "squares of the gradient's length",
+    "variance: of one group, divided by the scale, in the same unit",
+    "cosine: of one update and the true gradient",
+    "z: the larger distance of scale and bias from theory, in standard errors",
+)
+
+
+def print_quality(
+    quality: CreditQuality, out: Path, *, json: bool, quiet: bool
+) -> None:
+    """Prints the results and writes OUT/credit-quality.md."""
+    write_atomic(out / "credit-quality.md", markdown(quality).encode())
+    if json:
+        print_json(quality)
+        return
+    if quiet:
+        print(out / "credit-quality.json")
+        return
+    terminal = console()
+    for title, heads, rows in tables(quality):
+        table = Blocks(title, heads[:1], heads[1:])
+        for row in rows:
+            table.add(row)
+        terminal.print(table)
+    for line in remarks(quality):
+        terminal.print(line, markup=False, soft_wrap=True)
+
+
+def markdown(quality: CreditQuality) -> str:
+    """The tables and remarks as Markdown."""
+    lines = [f"# {quality.study['title']}", ""]
+    for title, heads, rows in tables(quality):
+        lines += [f"**{title}**", "", _line(heads), _line(["---"] * len(heads))]
+        lines += [*map(_line, rows), ""]
+    lines += [f"- {line}" for line in remarks(quality)]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def tables(
+    quality: CreditQuality,
+) -> Iterator[tuple[str, Sequence[str], list[list[str]]]]:
+    """Title, heads and rows: the cosines of all tunnels, then each tunnel."""
+    by_place: dict[tuple[str, str], list[QualityCell]] = {}
+    for cell in quality.cells:
+        if cell.unmeasured is None:
+            by_place.setdefault((cell.method, cell.tunnel), []).append(cell)
+    methods = list(dict.fromkeys(method for method, _ in by_place))
+    tunnels = list(quality.study["tunnels"])
+    rows = []
+    for method in methods:
+        cells = [by_place.get((method, tunnel), []) for tunnel in tunnels]
+        rows.append([method, *(_shown(_mean(some, "cosine")) for some in cells)])
+    yield "cosine of an update with the true gradient", ("method", *tunnels), rows
+    for tunnel in tunnels:
+        about = quality.study["tunnels"][tunnel]["about"]
+        rows = []
+        success = []
+        for method in methods:
+            some = by_place.get((method, tunnel), [])
+            if some:
+                rows.append([method, *_row(some)])
+                success = [cell.success for cell in some]
+        rate = ", ".join(f"{100 * one:.1f}" for one in success)
+        yield f"{tunnel}: {about}; success {rate} %", HEADS, rows
+
+
+def _row(cells: Sequence[QualityCell]) -> list[str]:
+    """The figures of a method in a tunnel: means over the seeds' policies."""
+    steps = math.fsum(cell.steps for cell in cells) / len(cells)
+    row = [f"{steps:.1f}", *(_shown(_mean(cells, name)) for name in FIGURES)]
+    foretold = [cell.foretold for cell in cells if cell.foretold is not None]
+    if len(foretold) < len(cells):
+        return [*row, "", ""]
+    scale = math.fsum(one.scale for one in foretold) / len(cells)
+    bias = math.fsum(one.bias for one in foretold) / len(cells)
+    z = max(distance(cell) for cell in cells)
+    return [*row, f"{scale:.3f}, {bias:.3f} ({foretold[0].source})", f"{z:.1f}"]
+
+
+def distance(cell: QualityCell) -> float:
+    """The larger distance of scale and bias from theory, in standard errors."""
+    if cell.foretold is None or cell.scale is None or cell.bias is None:
+        return 0.0
+    pairs = ((cell.scale, cell.foretold.scale), (cell.bias, cell.foretold.bias))
+    return max(_z(one, expected) for one, expected in pairs)
+
+
+def _z(one: Estimate, expected: float) -> float:
+    gap = abs(one.value - expected)
+    # Rounding of the stored figures is no distance.
+    if gap <= 1e-5 * max(1.0, abs(expected)):
+        return 0.0
+    return gap / one.error if one.error else math.inf
+
+
+def _mean(cells: Sequence[QualityCell], name: str) -> Estimate | None:
+    """The mean over seeds, whose errors are independent."""
+    every: list[Estimate] = [getattr(cell, name) for cell in cells]
+    if not every:
+        return None
+    value = math.fsum(one.value for one in every) / len(every)
+    squares = math.fsum(one.error**2 for one in every)
+    return Estimate(value=value, error=math.sqrt(squares) / len(every))
+
+
+def _shown(one: Estimate | None) -> str:
+    if one is None:
+        return ""
+    digits = 3 if abs(one.value) < 10 else 1
+    return f"{one.value:.{digits}f} ± {one.error:.{digits}f}"
+
+
+def remarks(quality: CreditQuality) -> Iterator[str]:
+    """How theory and measurement agree, what was not measured, and what heads mean."""
+    compared = [cell for cell in quality.cells if cell.foretold is not None]
+    if compared:
+        far = max(compared, key=distance)
+        within = sum(distance(cell) <= 2 for cell in compared)
+        yield (
+            f"theory: {within} of {len(compared)} cells within 2 standard errors; the "
+            f"farthest is {far.method} in {far.tunnel}, seed {far.seed}, at "
+            f"{distance(far):.1f}"
+        )
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for cell in quality.cells:
+        if cell.unmeasured is not None:
+            places = reasons.setdefault((cell.method, cell.unmeasured), [])
+            places.append(cell.tunnel)
+    for (method, reason), places in reasons.items():
+        yield f"not measured: {method} in {', '.join(dict.fromkeys(places))}: {reason}"
+    yield from EXPLAINED
