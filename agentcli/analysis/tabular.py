@@ -85,7 +85,7 @@ class TabularPolicy:
             if shown[0].startswith(OPEN):
                 tag = "explore"
         return Reply(
-            text=request.form.write(Answer(tag, "go", actions)),
+            text=request.form.write(Answer(tag, "go", actions), moment),
             token_ids=(0,),
             logprobs=(round(float(np.log(chance)), 6),),
             temperature=request.temperature,
