@@ -4,7 +4,7 @@ Every share is of what the sentence beside it speaks of; nothing here is a predi
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ FIRST = 0.9
 """Above this share of forks after the first step, no later state was forked."""
 
 
-class Advice(Record, kw_only=True):
+class RunTraits(Record, kw_only=True):
     """Measurements of the trees of one run. None: there is nothing to measure."""
 
     trees: Count
@@ -53,16 +53,15 @@ class Advice(Record, kw_only=True):
     """Share of the forks that continue after the first step."""
 
 
-class Finding(NamedTuple):
+class Trait(NamedTuple):
     """A measurement in words, and what follows from it."""
 
     measured: str
-    value: float
-    unit: str
+    share: float
     advice: str
 
 
-def measure(trees: Iterable[Tree]) -> Advice:
+def measure(trees: Iterable[Tree]) -> RunTraits:
     """The measurements of some trees. Raises ValueError without any trajectory."""
     groups: list[list[Outcome]] = []
     lengths: list[int] = []
@@ -84,7 +83,7 @@ def measure(trees: Iterable[Tree]) -> Advice:
     every = [outcome for group in groups for outcome in group]
     wins = [[outcome is Outcome.SUCCESS for outcome in group] for group in groups]
     forks = branching.forks.total()
-    return Advice(
+    return RunTraits(
         trees=len(groups),
         trajectories=len(every),
         success=every.count(Outcome.SUCCESS) / len(every),
@@ -135,85 +134,66 @@ def _visits(tree: Tree, drawn: Sequence[Step]) -> Counter[str]:
     return counts
 
 
-def findings(of: Advice) -> Iterator[Finding]:
-    """Every measurement in words, with what the lab's studies and algebra say of it."""
-    yield Finding("success of a draw", of.success, "%", _of_success(of))
-    yield Finding(
+RULES: tuple[tuple[str, str, Callable[[float], bool], str], ...] = (
+    (
+        "success",
+        "success of a draw",
+        lambda share: share == 0,
+        "nothing to reinforce yet: imitate first",
+    ),
+    (
+        "lost",
         "groups without any success",
-        of.lost,
-        "%",
-        _where(
-            of.lost > OFTEN,
-            "all advantages within them are 0: more imitation, easier tasks or more "
-            "leaves come before any method",
-        ),
-    )
-    yield Finding(
+        lambda share: share > OFTEN,
+        "no advantage within them but penalties: more imitation, easier tasks or more "
+        "leaves come before any method",
+    ),
+    (
+        "won",
         "groups with nothing but success",
-        of.won,
-        "%",
-        _where(of.won > OFTEN, "they teach nothing either: take harder tasks"),
-    )
-    yield Finding("steps of a trajectory", of.steps, "", "")
-    yield Finding(
+        lambda share: share > OFTEN,
+        "they teach nothing either: take harder tasks",
+    ),
+    (
+        "truncated",
         "trajectories that ran out of steps",
-        of.truncated,
-        "%",
-        _where(
-            of.truncated > OFTEN,
-            "the horizon may be too short for one copy: raise --max-steps, or try "
-            "--method dpepo",
-        ),
-    )
-    yield Finding(
-        "steps from states that others left too", of.shared, "%", _of_shared(of)
-    )
-    yield Finding("steps from states seen before", of.returned, "%", "")
-    yield Finding(
+        lambda share: share > OFTEN,
+        "the horizon may be too short: raise --max-steps and see",
+    ),
+    (
+        "shared",
+        "steps from states that others left too",
+        lambda share: share > OFTEN,
+        "gigpo and rewardflow can compare steps that leave one state",
+    ),
+    ("returned", "steps from states seen before", lambda _: False, ""),
+    (
+        "refused",
         "refused moves",
-        of.refused,
-        "%",
-        _where(
-            of.refused > SOME,
-            "keep their penalty outside the division: credit.penalty=outside",
-        ),
-    )
-    if of.distinct is not None:
-        yield Finding(
-            "distinct actions at forks",
-            of.distinct,
-            "%",
-            _where(
-                of.distinct < OFTEN,
-                "siblings buy the same action again: rollout.distinct, or a higher "
-                "temperature",
-            ),
-        )
-    if of.first_forks is not None:
-        yield Finding(
-            "forks after the first step",
-            of.first_forks,
-            "%",
-            _where(
-                of.first_forks >= FIRST,
-                "no later state was forked: sparser tags (demos.explore), or carl",
-            ),
-        )
+        lambda share: share > SOME,
+        "keep their penalty outside the division: credit.penalty=outside",
+    ),
+    (
+        "distinct",
+        "distinct actions at forks",
+        lambda share: share < OFTEN,
+        "forks buy the same action again: rollout.distinct, or a higher temperature",
+    ),
+    (
+        "first_forks",
+        "forks after the first step",
+        lambda share: share >= FIRST,
+        "no later state was forked: fewer tags in the demonstrations, or carl",
+    ),
+)
+"""Field, its name, when something is said, and what. docs/which-method.md has the
+study or the algebra behind each sentence.
+"""
 
 
-def _where(holds: bool, advice: str) -> str:
-    return advice if holds else ""
-
-
-def _of_success(of: Advice) -> str:
-    if of.success == 0:
-        return "nothing to reinforce yet"
-    return ""
-
-
-def _of_shared(of: Advice) -> str:
-    if of.shared > OFTEN:
-        return "gigpo and rewardflow can compare steps that leave one state"
-    if of.shared == 0:
-        return "gigpo's step term is 0: it is grpo"
-    return ""
+def traits(of: RunTraits) -> Iterator[Trait]:
+    """Every measurement in words, with what follows from it."""
+    for field, name, speaks, advice in RULES:
+        value = getattr(of, field)
+        if value is not None:
+            yield Trait(name, value, advice if speaks(value) else "")

@@ -318,13 +318,8 @@ def too_wide(found: StudyResults, width: float) -> bool:
     """Whether a gain on the deciding panel has an interval that is not narrower."""
     deciding = next(iter(found.study["panels"]))
     for one in found.differences:
-        if one.panel != deciding or not is_share(one):
+        if one.panel != deciding or not one.is_share:
             continue
         if one.low is None or one.high is None or one.high - one.low >= width:
             return True
     return False
-
-
-def is_share(one: SeedDifference) -> bool:
-    """Whether a measure is in percent."""
-    return one.measure not in COUNTED and not one.measure.startswith("steps to")

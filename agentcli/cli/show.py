@@ -241,7 +241,7 @@ def _show_calls(call: Call) -> Shown:
 
 
 def _show_advice(call: Call) -> Shown:
-    from agentcli.analysis.advice import findings, measure
+    from agentcli.analysis.advice import measure, traits
     from agentcli.errors import DataError
     from agentcli.records.files import read_records
     from agentcli.records.runs import loop_folders
@@ -258,7 +258,7 @@ def _show_advice(call: Call) -> Shown:
         found = measure(read_records(file, Tree))
     except ValueError as error:
         raise DataError(f"{file}: {error}") from error
-    return [found], lambda: [advice_table(str(file), list(findings(found)))]
+    return [found], lambda: [advice_table(str(file), list(traits(found)))]
 
 
 def _show_tree(call: Call) -> Shown:

@@ -229,6 +229,11 @@ class SeedDifference(Record, kw_only=True):
     verdict: str | None = None
     """holds, does not, or cannot tell; None without a paper's figure."""
 
+    @property
+    def is_share(self) -> bool:
+        """Whether the measure is in percent."""
+        return self.measure not in COUNTED and not self.measure.startswith("steps to")
+
 
 class StudyResults(Record, kw_only=True):
     """The whole study.json."""

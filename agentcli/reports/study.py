@@ -45,7 +45,6 @@ def draw(found: StudyResults, out: Path) -> list[Path]:
 
     Raises MissingError without matplotlib.
     """
-    from agentcli.analysis.study import is_share
     from agentcli.evaluation.record import Rate
     from agentcli.reports.plots.figures import (
         Course,
@@ -61,7 +60,7 @@ def draw(found: StudyResults, out: Path) -> list[Path]:
             loops.setdefault(one.arm, []).append(course)
     gains: dict[str, dict[str, Rate]] = {}
     for gain in found.differences:
-        if gain.low is not None and gain.high is not None and is_share(gain):
+        if gain.low is not None and gain.high is not None and gain.is_share:
             rate = Rate(rate=gain.gain / 100, low=gain.low / 100, high=gain.high / 100)
             gains.setdefault(f"{gain.panel}: {gain.measure}", {})[gain.arm] = rate
     pictures = []

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from agentcli.analysis.advice import Advice, draws, findings, measure
+from agentcli.analysis.advice import RunTraits, draws, measure, traits
 from agentcli.records.types import Tree
 from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, chains, random_trees, walk
 from hypothesis import given
@@ -11,8 +11,8 @@ TWO = chains([walk("abc", SUCCESS), walk("abab", TRUNCATED, invalid={2}), walk("
 """Steps leave a, b; a, b, a; x, y: five of seven leave what another left too, one leaves a for the second time."""
 
 
-def said(of: Advice) -> dict[str, str]:
-    return {one.measured: one.advice for one in findings(of)}
+def said(of: RunTraits) -> dict[str, str]:
+    return {one.measured: one.advice for one in traits(of)}
 
 
 def test_measurements_by_hand() -> None:
@@ -43,7 +43,7 @@ def test_leaves_behind_forks_are_no_draws() -> None:
     assert (found.trajectories, found.success, found.forks, found.first_forks) == (1, 1.0, 2, 1.0)
     # The actions are `to c`, `to e` and `to f`.
     assert found.distinct == 1.0
-    assert "sparser tags" in said(found)["forks after the first step"]
+    assert "no later state was forked" in said(found)["forks after the first step"]
 
 
 def test_errored_trajectories_are_left_out() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from rich.text import Text
 
-from agentcli.analysis.advice import Finding
 from agentcli.evaluation.calls import CallShares
 from agentcli.evaluation.record import EvaluationSummary, Results, ResultsByKind
 from agentcli.evaluation.training import course
@@ -337,10 +336,9 @@ def _judgement(step: Step) -> Iterator[str]:
     yield "-" if sound is None else ("yes" if sound else "no")
 
 
-def advice_table(file: str, found: Sequence[Finding]) -> Blocks:
-    """Measurements of trees, and what follows from them."""
-    table = Blocks(file, ["measured", "what then helps"], ["value"])
-    for one in found:
-        value = percent(one.value) if one.unit else f"{one.value:.1f}"
-        table.add([one.measured, one.advice or "-", value])
+def advice_table(file: str, traits: Sequence[tuple[str, float, str]]) -> Blocks:
+    """Measurements of trees in percent, and what follows from them."""
+    table = Blocks(file, ["measured", "what then helps"], ["%"])
+    for measured, share, advice in traits:
+        table.add([measured, advice or "-", percent(share)])
     return table
