@@ -1,5 +1,6 @@
 """The command `agentcli study`."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ def study(call: Call) -> None:
     study.md, loops.svg and gains.svg. Without FILE the shipped studies are listed.
     """
     from agentcli.analysis.credit_quality import has_tunnels
-    from agentcli.stages.study import find_study, read_study
+    from agentcli.stages.study import find_study, read_study, refuse_variables
 
     typed = call.values["file"]
     if typed is None:
@@ -64,6 +65,7 @@ def study(call: Call) -> None:
     most, narrower = call.values["add_seeds"], call.values["narrower"]
     if (most is None) != (narrower is None):
         raise UsageError("--add-seeds N and --narrower POINTS need each other")
+    refuse_variables(os.environ)
     file = find_study(typed)
     out = call.values["out"] or Path("runs") / file.stem
     if has_tunnels(file):

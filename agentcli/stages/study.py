@@ -29,7 +29,7 @@ from agentcli.records.section import read
 from agentcli.records.study import Study, seeds_of
 from agentcli.registry import nearest
 from agentcli.reports.standing import Progress, Standing
-from agentcli.stages.layers import PACKAGE, overlay, resolve
+from agentcli.stages.layers import NOT_SETTINGS, PACKAGE, PREFIX, overlay, resolve
 from agentcli.stages.yaml_files import Values, read_yaml
 
 SIZES = "sizes"
@@ -140,6 +140,16 @@ def read_study(path: Path, size: str | None = None) -> Study:
             raise UsageError(f"{path}: {SIZES}: no size {size}; there are {there}")
         values = dict(overlay(values, sizes[size] or {}))
     return read(values, Study, f"{path}: ")
+
+
+def refuse_variables(environ: Mapping[str, str]) -> None:
+    """Raises UsageError for a setting from the environment, which no file would show."""
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in NOT_SETTINGS:
+            raise UsageError(
+                f"{name}: a study has its settings in its file; unset {name}, or write "
+                "them there"
+            )
 
 
 def plan(

@@ -209,6 +209,14 @@ def test_other_settings_are_another_command(file: Path) -> None:
     assert same == [True, True, True, False] * 2
 
 
+def test_settings_from_the_environment_are_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs would have them, and neither the file nor the words of the commands."""
+    monkeypatch.setenv("AGENTCLI_ROLLOUT__LEAVES", "2")
+    answer = in_process("study", str(file), "--dry-run")
+    assert answer.code == 2
+    assert "AGENTCLI_ROLLOUT__LEAVES" in answer.stderr
+
+
 def test_a_part_that_fails_stops_only_what_needs_it(tmp_path: Path, file: Path) -> None:
     """Neither command ends well; the arm of the first is not even begun, another seed is."""
 
