@@ -35,6 +35,11 @@ def refuse_habits(settings: DemosSettings) -> None:
             f"{settings.policy} has none; add --set demos.forget=0 --set "
             "demos.overlook=0, or choose --policy search"
         )
+    if settings.explore != DemosSettings().explore:
+        raise UsageError(
+            "demos.explore: only the searching expert tags its searches; leave it out, "
+            "or choose --policy search"
+        )
 
 
 class Demonstrator:
@@ -103,7 +108,8 @@ class Demonstrator:
     async def _sound(self, request: Request) -> Reply:
         """The reply of the wrapped policy, with the habits of this episode."""
         if isinstance(self._inner, Searcher):
-            reply = self._inner.respond_with(request, self._habits)
+            explore = self._settings.explore
+            reply = self._inner.respond_with(request, self._habits, explore)
         else:
             reply = await self._inner.respond(request)
         self.seconds = self._inner.seconds

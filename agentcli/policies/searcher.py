@@ -6,8 +6,9 @@ copy has searched. The copy that finds it continues alone, knowing what all copi
 seen.
 """
 
+import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -22,7 +23,10 @@ from agentcli.environments.protocol import (
 from agentcli.policies.model_free import ModelFree
 from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.protocol import Answer, Moment
+from agentcli.records.files import derive_seed
 
+INTERVAL = 5
+"""Steps that share a chance to be tagged (SPARK Table 9)."""
 Advise = Callable[[Context], Advice]
 """The world's expert for one episode."""
 
@@ -40,8 +44,16 @@ class Searcher(ModelFree):
     async def respond(self, request: Request) -> Reply:
         return self.respond_with(request, self._sound)
 
-    def respond_with(self, request: Request, habits: msgspec.Struct) -> Reply:
-        """The next moves of an expert with these habits."""
+    def respond_with(
+        self,
+        request: Request,
+        habits: msgspec.Struct,
+        explore: Sequence[float] = (1.0,),
+    ) -> Reply:
+        """The next moves of an expert with these habits.
+
+        `explore` is `demos.explore`: the chance that a search is tagged as one.
+        """
         started = time.perf_counter()
         copies = request.moment.copies
 
@@ -52,7 +64,10 @@ class Searcher(ModelFree):
         self.seconds += time.perf_counter() - started
         first = next(iter(moves.values()))
         actions = {number: move.action for number, move in moves.items()}
-        answer = Answer(first.tag, first.sentence, actions)
+        tag = first.tag
+        if tag == "explore" and not tagged(request, explore):
+            tag = "think"
+        answer = Answer(tag, first.sentence, actions)
         text = request.form.write(answer, request.moment)
         mask = None
         if first.sentence == FINISHED:
@@ -61,6 +76,13 @@ class Searcher(ModelFree):
             if all(actions[number] in last_actions[number] for number in moves):
                 mask = "finished"
         return Reply(text=text, mask=mask)
+
+
+def tagged(request: Request, explore: Sequence[float]) -> bool:
+    """Whether a search move at this step says <explore>, drawn by the request's seed."""
+    step = max(len(copy.actions) for copy in request.moment.copies)
+    chance = explore[min(step // INTERVAL, len(explore) - 1)]
+    return random.Random(derive_seed(request.seed, "explore")).random() < chance
 
 
 def next_moves(moment: Moment, search: Advise) -> dict[int, Advice]:

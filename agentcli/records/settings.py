@@ -7,9 +7,9 @@ method, credit method or world are defined next to that method or world, and rea
 through `rollout`, `evaluation`, `credit` and `environment.options`.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from msgspec import field
+from msgspec import Meta, field
 
 from agentcli.records.section import (
     Count,
@@ -228,6 +228,13 @@ class DemosSettings(Section, kw_only=True):
     wander: Share = 1.0
     """Share of episodes in which the expert visits places in a random order; otherwise
     it follows the order of the commands.
+    """
+    explore: Annotated[list[Share], Meta(min_length=1)] = field(
+        default_factory=lambda: [1.0]
+    )
+    """Chance that a search move is tagged <explore>, in the steps 1 to 5, 6 to 10, and
+    so on; the last one holds for all later steps. SPARK's demonstrations have few tags
+    (its Table 9), so that forks are left for later steps.
     """
     keep: Literal["all", "success"] = "success"
     """Which episodes are written."""

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import pytest
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.environments.registry import make_world
@@ -12,6 +13,7 @@ from agentcli.policies.registry import make_policy
 from agentcli.policies.searcher import Searcher
 from agentcli.prompts.parallel import Parallel, read_parallel
 from agentcli.prompts.protocol import Message, Moment
+from agentcli.prompts.tagged import Tagged
 from agentcli.records.settings import DemosSettings, EnvironmentSettings, PolicySettings, Settings
 from agentcli.records.trees import paths, validate_tree
 from agentcli.records.types import Outcome, Task, Tree, Validity
@@ -19,6 +21,7 @@ from agentcli.stages.panels import panel_for
 from alfworld_games import SMALL, game_cache  # noqa: F401
 from fitting import fitting
 from growing import grow_all
+from msgspec.structs import replace
 from small_world import SmallHabits, SmallWorld
 
 TASK = Task(id="t", world="boxes", split="train", kind="k")
@@ -67,6 +70,28 @@ def answer(policy: Any, *copies: Context, ended: tuple[int, ...] = ()) -> dict[i
 
 
 SEARCH = Searcher(Boxes())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("boxes", "share"), [(0, 0.25), (4, 0.25), (5, 0.75), (6, 0.75)])
+def test_a_share_of_the_searches_is_tagged_by_interval_of_five_steps(boxes: int, share: float) -> None:
+    """400 draws: four standard errors are 0.087."""
+    known = opened(*range(1, boxes + 1))
+    asked = replace(request(known), moment=Moment(copies=(known,)), form=Tagged())
+    always = SEARCH.respond_with(asked, SmallHabits()).text
+    assert "<explore>" in always
+    tags = []
+    for seed in range(400):
+        text = SEARCH.respond_with(replace(asked, seed=seed), SmallHabits(), [0.25, 0.75]).text
+        tags.append("<explore>" in text)
+        # Nothing but the tag differs.
+        assert text.replace("think", "explore") == always
+    assert tags.count(True) / 400 == pytest.approx(share, abs=0.09)
+
+
+def test_what_is_no_search_is_never_tagged() -> None:
+    found = opened(1, 2, last="a cup")
+    asked = replace(request(found), moment=Moment(copies=(found,)), form=Tagged())
+    assert "<explore>" not in SEARCH.respond_with(asked, SmallHabits(), [1.0]).text
 
 
 def test_copies_open_different_boxes_and_none_that_any_has_opened() -> None:

@@ -91,6 +91,11 @@ def test_habits_that_cannot_take_effect_are_refused(habit: str) -> None:
     refused(lambda: Demonstrator(Uniform(), WORLD, settings), names=("random", habit), remedy=f"demos.{habit}=0")
 
 
+def test_only_the_searching_expert_tags_fewer_searches() -> None:
+    settings = DemosSettings(policy="random", explore=[0.5])
+    refused(lambda: Demonstrator(Uniform(), WORLD, settings), names="demos.explore", remedy="--policy search")
+
+
 def test_seconds_are_those_of_the_wrapped_policy() -> None:
     demonstrator = Demonstrator(Searcher(WORLD), WORLD, DemosSettings())
     asyncio.run(demonstrator.respond(make_request(context=CONTEXT)))
