@@ -79,14 +79,17 @@ def _add_paper(study: Study, one: SeedDifference) -> None:
 
 
 def _outcomes(made: StudyPlan) -> Iterator[ArmOutcome]:
-    """Every start and arm of every seed whose evaluations have ended, starts first."""
+    """Every start and arm of every seed that has ended, starts first.
+
+    What ended with other settings than the file has now does not count.
+    """
     starts = list(dict.fromkeys(made.study.start_of(arm) for arm in made.arms))
+    ended = {chain.name for chain in made.chains if not chain.left}
     for arm in (*starts, *made.arms):
         for seed in made.seeds:
-            folder = made.out / str(seed) / arm
-            stages = RunDirectory(folder).load_manifest().stages
-            if not all(f"evaluation/{label}" in stages for label in made.study.panels):
+            if f"{arm} {seed}" not in ended:
                 continue
+            folder = made.out / str(seed) / arm
             panels = {}
             for label in made.study.panels:
                 file = RunDirectory(folder).evaluation(label).with_suffix(".json")

@@ -157,6 +157,12 @@ class Study(Section, kw_only=True):
                     raise ValueError(f"results[{place}].figures: there is no arm {arm}")
             if self.panel_of(result) not in self.panels:
                 raise ValueError(f"results[{place}].panel: no panel {result.panel}")
+            if result.measure not in self.measures:
+                raise ValueError(
+                    f"results[{place}].measure: {result.measure} is not in `measures`"
+                )
+        if self.search is not None and "success" not in self.measures:
+            raise ValueError("search: it needs success among `measures`")
 
     def start_of(self, arm: str) -> str:
         """The name of the start of an arm."""

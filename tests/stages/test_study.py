@@ -94,6 +94,7 @@ def test_a_size_lies_over_the_rest_and_the_first_one_is_taken(file: Path) -> Non
         ("grpo: 26.6", "carl: 26.6", ("s.yaml", "results[0].figures", "carl")),
         ("grpo: {credit", "grpo: {start: cold, credit", ("s.yaml", "arms.grpo.start", "cold")),
         ("title: ", "titel: ", ("s.yaml", "titel", "title")),
+        ("table: Table 1", "table: Table 1, measure: score", ("s.yaml", "results[0].measure", "score")),
         ("  grpo: {credit", "  ../grpo: {credit", ("s.yaml", "arms")),
     ],
 )
@@ -368,6 +369,10 @@ def test_a_killed_study_goes_on_to_the_same_figures(file: Path) -> None:
     assert (gain.paper, gain.verdict) == ("RewardFlow, Table 1", "cannot tell")
     assert gain.paper_gain == pytest.approx(22.6)
     assert "RewardFlow, Table 1" in markdown(found)
+    # An arm whose settings are others now has not ended with them.
+    other = read_study(changed(file, "method: rewardflow", "method: rewardflow, gamma: 0.8"))
+    left = results(plan(other, Path("killed"), seeds="0"))
+    assert [one.arm for one in left.outcomes] == ["start", "grpo"]
     typed = page_hint(found, Path("killed")).rpartition("agentcli ")[2]
     assert in_process(*shlex.split(typed)).code == 0
     assert Path("killed/view.html").exists()
