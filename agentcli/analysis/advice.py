@@ -64,6 +64,7 @@ class Trait(NamedTuple):
 def measure(trees: Iterable[Tree]) -> RunTraits:
     """The measurements of some trees. Raises ValueError without any trajectory."""
     groups: list[list[Outcome]] = []
+    every: list[Outcome] = []
     lengths: list[int] = []
     counts = Counter[str]()
     branching = Branching()
@@ -71,7 +72,10 @@ def measure(trees: Iterable[Tree]) -> RunTraits:
         drawn = [leaf for leaf in draws(tree) if leaf.outcome is not Outcome.ERRORED]
         if not drawn:
             continue
-        groups.append([leaf.outcome or Outcome.ERRORED for leaf in drawn])
+        every += [leaf.outcome for leaf in drawn if leaf.outcome is not None]
+        # Credit compares all leaves, also those behind forks.
+        ended = [leaf.outcome for leaf in leaves(tree) if leaf.outcome is not None]
+        groups.append([one for one in ended if one is not Outcome.ERRORED])
         lengths += [len(path(tree, leaf)) for leaf in drawn]
         counts += _visits(tree, drawn)
         for row in episodes(tree):
@@ -80,7 +84,6 @@ def measure(trees: Iterable[Tree]) -> RunTraits:
         branching.add(tree.steps)
     if not groups:
         raise ValueError("there is no trajectory that ended")
-    every = [outcome for group in groups for outcome in group]
     wins = [[outcome is Outcome.SUCCESS for outcome in group] for group in groups]
     forks = branching.forks.total()
     return RunTraits(

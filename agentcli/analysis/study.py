@@ -15,7 +15,7 @@ from agentcli.analysis.advice import draws
 from agentcli.analysis.compare_training import read_iteration
 from agentcli.errors import DataError
 from agentcli.evaluation.record import EvaluationSummary
-from agentcli.evaluation.seeds import area_under, paired_t, steps_to_level
+from agentcli.evaluation.seeds import ROUNDING, area_under, paired_t, steps_to_level
 from agentcli.evaluation.statistics import wilcoxon_exact
 from agentcli.evaluation.training import training_cost
 from agentcli.records.files import read_json, read_records
@@ -61,7 +61,7 @@ def results(made: StudyPlan, rules: Sequence[str] = ()) -> StudyResults:
         outcomes=outcomes,
         differences=gains,
         unlike=list(unlike(outcomes, reference, made.study.equal)),
-        rules=list(rules),
+        rules=[*rules, *_untold(made.study, gains)],
     )
 
 
@@ -76,6 +76,15 @@ def _add_paper(study: Study, one: SeedDifference) -> None:
             one.paper = f"{result.paper}, {result.table}"
             one.paper_gain = figure - base
             one.verdict = verdict_of(one, one.paper_gain)
+
+
+def _untold(study: Study, gains: Sequence[SeedDifference]) -> Iterator[str]:
+    """The paper's figures that stand beside no gain."""
+    told = {(one.paper, one.panel, one.measure) for one in gains}
+    for result in study.results:
+        paper = f"{result.paper}, {result.table}"
+        if (paper, study.panel_of(result), result.measure) not in told:
+            yield f"no gain beside {paper}: its arms were not compared"
 
 
 def _outcomes(made: StudyPlan) -> Iterator[ArmOutcome]:
@@ -136,6 +145,8 @@ def measured(
 def add_loop(outcome: ArmOutcome, folder: Path) -> None:
     """Adds the course of a loop, and what it spent."""
     folders = loop_folders(folder)
+    if not folders:
+        raise DataError(f"{folder}: its iterations are gone; remove it, and play again")
     iterations = [read_iteration(one) for one in folders]
     outcome.course = [success_from_scratch(one) for one in folders]
     outcome.steps = [one.rollout.ledger.steps for one in iterations]
@@ -243,10 +254,15 @@ def verdict_of(found: SeedDifference, paper: float) -> str:
     """One word about a paper's gain, from the 95 % interval of ours over six seeds.
 
     holds: it lies on the paper's side of 0. does not: it excludes the paper's gain and
-    does not lie on its side of 0. cannot tell: otherwise.
+    does not lie on its side of 0. cannot tell: otherwise, and where all seeds gave the
+    same gain, which says nothing of others. A paper's gain of 0 has no side.
     """
     if found.low is None or found.high is None or len(found.seeds) < FEWEST_SEEDS:
         return "cannot tell"
+    if found.low == found.high:
+        return "cannot tell"
+    if abs(paper) < ROUNDING:
+        return "does not" if found.low > 0 or found.high < 0 else "cannot tell"
     sign = 1 if paper >= 0 else -1
     low, high = sorted((sign * found.low, sign * found.high))
     if low > 0:
@@ -268,7 +284,10 @@ def unlike(
                 spent.setdefault(one.arm, []).append(one.totals[name])
         means = {arm: fmean(totals) for arm, totals in spent.items()}
         base = means.get(reference)
-        if not base:
+        if base is None:
+            continue
+        if base == 0:
+            yield f"{name}: {reference} has none, or it is not known"
             continue
         parts = []
         for arm, mean in means.items():
@@ -323,6 +342,6 @@ def too_wide(found: StudyResults, width: float) -> bool:
     for one in found.differences:
         if one.panel != deciding or not one.is_share:
             continue
-        if one.low is None or one.high is None or one.high - one.low >= width:
+        if one.low is None or one.high is None or not 0 < one.high - one.low < width:
             return True
     return False

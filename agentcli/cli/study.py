@@ -29,6 +29,8 @@ ONLY = file_option(
 SEEDS = file_option(
     "--seeds", "Play these seeds, for instance 0-7; the file's without it."
 )
+MOST = 1000
+"""Runs at a time, and seeds."""
 WRITTEN = ("study.json", "study.md", "loops.svg", "gains.svg")
 ADDED = file_option(
     "--add-seeds",
@@ -53,18 +55,15 @@ def study(call: Call) -> None:
     study.md, loops.svg and gains.svg. Without FILE the shipped studies are listed.
     """
     from agentcli.analysis.credit_quality import has_tunnels
+    from agentcli.records.study import COUNTED
     from agentcli.stages.study import find_study, read_study, refuse_variables
 
+    _refuse_absurd(call)
     typed = call.values["file"]
     if typed is None:
         _list(call)
         return
     jobs = call.values["jobs"] or 1
-    if jobs < 1:
-        raise UsageError(f"--jobs {jobs}: must be at least 1")
-    most, narrower = call.values["add_seeds"], call.values["narrower"]
-    if (most is None) != (narrower is None):
-        raise UsageError("--add-seeds N and --narrower POINTS need each other")
     refuse_variables(os.environ)
     file = find_study(typed)
     out = call.values["out"] or Path("runs") / file.stem
@@ -82,12 +81,29 @@ def study(call: Call) -> None:
     if call.dry:
         _preview(call, made, jobs)
         return
+    most, narrower = call.values["add_seeds"], call.values["narrower"]
     if most is not None:
+        if not set(chosen.measures) - COUNTED:
+            raise UsageError("--narrower: no measure of the file is in points")
         rules.append(
             f"seeds were added, to {most} at most, until every interval on the first "
             f"panel was narrower than {narrower:g} points"
         )
     _play_seeds(call, made, rules)
+
+
+def _refuse_absurd(call: Call) -> None:
+    """Raises UsageError for numbers that cannot be meant, and for half of a rule."""
+    for name in ("jobs", "add_seeds"):
+        value = call.values[name]
+        if value is not None and not 1 <= value <= MOST:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} {value}: must be from 1 to {MOST}")
+    most, narrower = call.values["add_seeds"], call.values["narrower"]
+    if narrower is not None and not 0 < narrower <= 100:
+        raise UsageError(f"--narrower {narrower}: must be above 0, and 100 at most")
+    if (most is None) != (narrower is None):
+        raise UsageError("--add-seeds N and --narrower POINTS need each other")
 
 
 def _plan(call: Call, chosen: "Study", out: Path, seeds: str | None) -> "StudyPlan":
@@ -107,8 +123,9 @@ def _search(
     from agentcli.records.study import seeds_of
     from agentcli.stages.study import plan
 
-    seeds = call.values["seeds"] or chosen.seeds
-    if search.seed in seeds_of(seeds, "seeds"):
+    counted = seeds_of(call.values["seeds"] or chosen.seeds, "seeds")
+    most = max(counted) + max(0, (call.values["add_seeds"] or 0) - len(counted))
+    if search.seed in (*counted, *range(max(counted) + 1, most + 1)):
         raise UsageError(f"search.seed: {search.seed} is among the seeds that count")
     trial = plan(searched(chosen, search), out)
     if trial.left and call.dry:

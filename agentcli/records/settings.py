@@ -229,9 +229,7 @@ class DemosSettings(Section, kw_only=True):
     """Share of episodes in which the expert visits places in a random order; otherwise
     it follows the order of the commands.
     """
-    explore: Annotated[list[Share], Meta(min_length=1)] = field(
-        default_factory=lambda: [1.0]
-    )
+    explore: Annotated[tuple[Share, ...], Meta(min_length=1)] = (1.0,)
     """Chance that a search move is tagged <explore>, in the steps 1 to 5, 6 to 10, and
     so on; the last one holds for all later steps. SPARK's demonstrations have few tags
     (its Table 9), so that forks are left for later steps.

@@ -3,7 +3,7 @@
 `agentcli study` plays it; study.json holds what came out (StudyResults).
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, field
 
@@ -12,7 +12,7 @@ from agentcli.records.section import Count, Section
 from agentcli.records.types import SCHEMA_VERSION, Record
 
 LARGEST_SEED = 2**31 - 1
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$")]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$(?!\n)")]
 """A name of an arm or a panel; it becomes the name of a folder or a file."""
 Measured = Literal[
     "success",
@@ -26,14 +26,22 @@ Measured = Literal[
     "inadmissible",
 ]
 """What is measured on a panel, as in agentcli.evaluation.record.Results."""
+Figured = Literal[
+    Measured, "pass@1", "pass@2", "pass@4", "pass@8", "pass@16", "pass@32"
+]
+"""What a paper's figure may be of; pass@k of a panel by pass-at-k."""
+Figure = Annotated[float, Meta(ge=-1e9, le=1e9)]
 COUNTED = frozenset({"steps", "moves", "tokens"})
 """Measures that are no shares."""
 Spent = Literal["steps", "tokens", "trajectories", "responses", "updates"]
 """What a loop spends: environment steps, generated tokens, trajectories that ended,
 responses that were trained on, updates of the optimiser.
 """
+PASSES = tuple(name for name in get_args(Figured) if name.startswith("pass@"))
 START = "start"
 """Key of an arm that names its start."""
+DEMOS = "demos"
+"""The folder of demonstrations; further ones are demos-2, demos-3, ..."""
 
 
 class PanelChoice(Section, kw_only=True):
@@ -56,11 +64,11 @@ class PaperResult(Section, kw_only=True):
     """Which paper, e.g. "RewardFlow"."""
     table: str
     """Which table or figure."""
-    figures: dict[str, float]
+    figures: dict[str, Figure]
     """Arm -> the paper's figure, in percent or in the measure's unit."""
     panel: str | None = None
     """Label of the panel; the first one without it."""
-    measure: Measured = "success"
+    measure: Figured = "success"
 
 
 class StartChoice(Section, kw_only=True):
@@ -77,6 +85,15 @@ class StartChoice(Section, kw_only=True):
     """
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings in which the imitation differs from the study's."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where nothing is imitated and nothing is taken."""
+        if self.demonstrations:
+            return
+        if not self.model:
+            raise ValueError("demos: needs one at least, or a model")
+        if self.settings:
+            raise ValueError("settings: nothing is imitated here; add demos")
 
     @property
     def demonstrations(self) -> list[dict[str, Any]]:
@@ -95,15 +112,17 @@ class SearchChoice(Section, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raises ValueError where there is nothing to choose from."""
-        if len(set(self.values)) < 2:
-            raise ValueError("values: needs two different ones at least")
+        if len({f"{value:g}" for value in self.values}) < max(2, len(self.values)):
+            raise ValueError("values: needs two at least, unlike in six digits")
+        if self.path.partition(".")[0] == START:
+            raise ValueError("path: a start is no setting")
 
 
 class PartCost(Section, kw_only=True):
     """What a part of a study took where it was measured."""
 
-    seconds: Annotated[float, Meta(ge=0)]
-    megabytes: Annotated[float, Meta(ge=0)] = 0.0
+    seconds: Annotated[float, Meta(ge=0, le=1e9)]
+    megabytes: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
 
 
 class Study(Section, kw_only=True):
@@ -146,6 +165,9 @@ class Study(Section, kw_only=True):
                 raise ValueError(f"{name}: needs one at least")
         if self.reference not in self.arms:
             raise ValueError(f"reference: there is no arm {self.reference}")
+        for name in (*self.arms, *self.starts):
+            if name.partition("-")[0] == DEMOS:
+                raise ValueError(f"{name}: names of {DEMOS} are its folders; rename it")
         for arm in self.arms:
             if arm in self.starts:
                 raise ValueError(f"arms: {arm} is the name of a start")
@@ -157,7 +179,8 @@ class Study(Section, kw_only=True):
                     raise ValueError(f"results[{place}].figures: there is no arm {arm}")
             if self.panel_of(result) not in self.panels:
                 raise ValueError(f"results[{place}].panel: no panel {result.panel}")
-            if result.measure not in self.measures:
+            known = (*self.measures, *PASSES)
+            if result.measure not in known:
                 raise ValueError(
                     f"results[{place}].measure: {result.measure} is not in `measures`"
                 )

@@ -26,10 +26,19 @@ from agentcli.exploration.registry import check as check_exploration
 from agentcli.records.files import write_atomic
 from agentcli.records.runs import RunDirectory
 from agentcli.records.section import read
-from agentcli.records.study import Study, seeds_of
+from agentcli.records.study import DEMOS, Study, seeds_of
 from agentcli.registry import nearest
 from agentcli.reports.standing import Progress, Standing
-from agentcli.stages.layers import NOT_SETTINGS, PACKAGE, PREFIX, overlay, resolve
+from agentcli.stages.layers import (
+    NOT_SETTINGS,
+    PACKAGE,
+    PREFIX,
+    file_values,
+    find_preset,
+    list_presets,
+    overlay,
+    resolve,
+)
 from agentcli.stages.yaml_files import Values, read_yaml
 
 SIZES = "sizes"
@@ -57,12 +66,17 @@ class StageCommand:
     stage: str
     """Its name in the manifest."""
     words: tuple[str, ...]
+    sources: tuple["StageCommand", ...] = ()
+    """Those that made what it reads."""
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended as it would be typed now."""
+        """Whether it has ended as it would be typed now, after its sources had."""
         record = RunDirectory(self.folder).finished(self.stage)
-        return record is not None and record.command[1:] == [*self.words, *FLAGS]
+        if record is None or record.command[1:] != [*self.words, *FLAGS]:
+            return False
+        made = [RunDirectory(one.folder).finished(one.stage) for one in self.sources]
+        return all(one is not None and one.finished <= record.started for one in made)
 
 
 @dataclass(frozen=True)
@@ -138,7 +152,10 @@ def read_study(path: Path, size: str | None = None) -> Study:
         if size not in sizes:
             there = ", ".join(map(str, sizes)) or "none"
             raise UsageError(f"{path}: {SIZES}: no size {size}; there are {there}")
-        values = dict(overlay(values, sizes[size] or {}))
+        above = sizes[size] or {}
+        if not isinstance(above, dict):
+            raise UsageError(f"{path}: {SIZES}.{size}: takes values by name")
+        values = dict(overlay(values, above))
     return read(values, Study, f"{path}: ")
 
 
@@ -184,8 +201,16 @@ def _settings_file(made: StudyPlan, name: str, values: Values) -> list[str]:
     The file's name has a digest of its values: a changed study is another command.
     """
     # JSON is YAML, and has one spelling.
-    text = json.dumps(values, sort_keys=True, indent=1) + "\n"
-    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    try:
+        text = json.dumps(values, sort_keys=True, indent=1) + "\n"
+    except TypeError as error:
+        raise UsageError(
+            f"settings of {name}: {error}; use text and numbers"
+        ) from error
+    preset = find_preset(made.study.preset)
+    # What a preset of the user holds may change under its name.
+    own = "" if preset in list_presets() else json.dumps(file_values(preset))
+    digest = hashlib.sha256((text + own).encode()).hexdigest()[:8]
     path = made.out / "settings" / f"{name}-{digest}.yaml"
     made.files[path] = text
     return ["--preset", made.study.preset, "-c", str(path)]
@@ -212,20 +237,23 @@ def _seed(made: StudyPlan, seed: int, shared: list[str]) -> Iterator[Chain]:
     study = made.study
     home = made.out / str(seed)
     tail = ["--seed", str(seed)]
-    demos: dict[str, str] = {}
+    demos: dict[str, Chain] = {}
+    imitated: dict[str, Chain] = {}
     models: dict[str, str] = {}
     for name in dict.fromkeys(study.start_of(arm) for arm in made.arms):
         start = study.starts[name]
-        names = []
+        shown = []
         for values in start.demonstrations:
             key = json.dumps(values, sort_keys=True)
             if key not in demos:
-                demos[key] = "demos" if not demos else f"demos-{len(demos) + 1}"
-                yield _demonstrations(made, home, demos[key], values, tail)
-            names.append(demos[key])
-        if names:
+                folder = DEMOS if not demos else f"{DEMOS}-{len(demos) + 1}"
+                demos[key] = _demonstrations(made, home, folder, values, tail)
+                yield demos[key]
+            shown.append(demos[key])
+        if shown:
             models[name] = str(home / name / "checkpoint")
-            yield _imitation(made, home, name, names, shared, tail)
+            imitated[name] = _imitation(made, home, name, shown, shared, tail)
+            yield imitated[name]
         else:
             models[name] = str(start.model)
     for arm in made.arms:
@@ -234,9 +262,11 @@ def _seed(made: StudyPlan, seed: int, shared: list[str]) -> Iterator[Chain]:
         words = _settings_file(made, arm, of_arm)
         run = home / arm
         loop = ("run", study.preset, *words[2:], "--model", models[name], *tail)
-        commands = [StageCommand(run, "run", (*loop, "-o", str(run)))]
-        commands += _evaluations(made, run, of_arm, words, tail)
-        after = (f"{name} {seed}",) if study.starts[name].demonstrations else ()
+        begins = imitated[name].commands[:1] if name in imitated else ()
+        command = StageCommand(run, "run", (*loop, "-o", str(run)), begins)
+        commands = [command]
+        commands += _evaluations(made, command, of_arm, words, tail)
+        after = (f"{name} {seed}",) if name in imitated else ()
         yield Chain(f"{arm} {seed}", tuple(commands), after)
 
 
@@ -253,7 +283,7 @@ def _imitation(
     made: StudyPlan,
     home: Path,
     name: str,
-    demos: Sequence[str],
+    demos: Sequence[Chain],
     shared: list[str],
     tail: Sequence[str],
 ) -> Chain:
@@ -262,22 +292,24 @@ def _imitation(
     values: Values = overlay(made.study.settings, start.settings)
     words = _settings_file(made, name, values) if start.settings else shared
     base = ("--model", start.model) if start.model else ()
-    folders = [str(home / one) for one in demos]
+    sources = tuple(command for chain in demos for command in chain.commands)
+    folders = [str(source.folder) for source in sources]
     typed = ("sft", *folders, *words, *base, *tail, "-o", str(home / name))
-    commands = [StageCommand(home / name, "sft", typed)]
-    commands += _evaluations(made, home / name, values, words, tail)
-    after = tuple(f"{one} {home.name}" for one in demos)
+    command = StageCommand(home / name, "sft", typed, sources)
+    commands = [command, *_evaluations(made, command, values, words, tail)]
+    after = tuple(chain.name for chain in demos)
     return Chain(f"{name} {home.name}", tuple(commands), after)
 
 
 def _evaluations(
     made: StudyPlan,
-    folder: Path,
+    of: StageCommand,
     values: Values,
     words: Sequence[str],
     tail: Sequence[str],
 ) -> list[StageCommand]:
-    """The panels of a start or an arm, whose settings are `values`."""
+    """The panels of a start or an arm, which `of` makes, with the settings `values`."""
+    folder = of.folder
     commands = []
     for label, panel in made.study.panels.items():
         of_panel = words
@@ -288,7 +320,7 @@ def _evaluations(
         plays = ("--split", panel.split, samples, str(panel.samples))
         how = ("--temperature", f"{panel.temperature:g}", "--label", label)
         typed = (panel.by, str(folder), *of_panel, *plays, *how, *tail)
-        commands.append(StageCommand(folder, f"evaluation/{label}", typed))
+        commands.append(StageCommand(folder, f"evaluation/{label}", typed, (of,)))
     return commands
 
 
@@ -311,6 +343,8 @@ def perform(made: StudyPlan, jobs: int, progress: Progress) -> None:
         try:
             while waiting or running:
                 ready = _ready(waiting, running.values(), failed)
+                if not (ready or running):
+                    break
                 for chain in ready[: jobs - len(running)]:
                     del waiting[chain.name]
                     task = pool.submit(_play, chain, made.out, progress, stopped)
@@ -354,6 +388,10 @@ def _play(chain: Chain, out: Path, progress: Progress, stopped: Event) -> str:
     for command in chain.left:
         progress.phase(f"{chain.name} {command.stage}", {})
         problem = _run(command, out / "logs" / f"{chain.name}.log", stopped)
+        if not problem and not command.ended:
+            problem = (
+                f"{command.folder} holds it with other settings; remove the folder"
+            )
         if problem:
             return problem
         progress.advance()

@@ -96,10 +96,15 @@ def test_a_size_lies_over_the_rest_and_the_first_one_is_taken(file: Path) -> Non
         ("title: ", "titel: ", ("s.yaml", "titel", "title")),
         ("table: Table 1", "table: Table 1, measure: score", ("s.yaml", "results[0].measure", "score")),
         ("  grpo: {credit", "  ../grpo: {credit", ("s.yaml", "arms")),
+        ("  rewardflow: {credit", "  demos-2: {credit", ("s.yaml", "demos-2")),
+        ("rewardflow: 49.2", "rewardflow: .nan", ("s.yaml", "figures")),
+        ("  laptop: {}", "  laptop: [1]", ("s.yaml", "sizes.laptop")),
+        ("demos: {count: 30}", "demos: {count: 2024-01-01}", ("settings of all", "date")),
+        ("reference: grpo", "starts: {start: {demos: []}}\nreference: grpo", ("s.yaml", "starts", "demos")),
     ],
 )
 def test_a_bad_file_is_refused_by_its_field(file: Path, before: str, after: str, names: tuple[str, ...]) -> None:
-    refused(lambda: read_study(changed(file, before, after)), 2, names)
+    refused(lambda: plan(read_study(changed(file, before, after)), Path("out")), 2, names)
 
 
 def test_settings_that_no_stage_would_take_are_refused_before_anything_is_written(file: Path) -> None:
@@ -275,8 +280,12 @@ def test_a_difference_by_hand() -> None:
         ([-30, 30, 10, 20, -20, 0], 20.0, "cannot tell"),
         ([-4, -5, -6, -5, -4, -6], -20.0, "holds"),
         ([4, 5, 6, 5, 4, 6], -20.0, "does not"),
-        # Two seeds that agree say nothing.
+        # Two seeds that agree say nothing, nor do six that cannot differ.
         ([0, 0], 20.0, "cannot tell"),
+        ([0] * 6, 20.0, "cannot tell"),
+        # A gain of 0 has no side.
+        ([4, 5, 6, 5, 4, 6], 0.0, "does not"),
+        ([-1, 1, 0, 1, -1, 0], 0.0, "cannot tell"),
     ],
 )
 def test_the_word_about_a_papers_gain(gains: list[float], paper: float, verdict: str) -> None:
