@@ -52,6 +52,8 @@ def test_every_command_that_resumes_has_a_dry_run_and_is_tried_here() -> None:
         ("view",),
         ("serve",),
         ("env", "serve"),
+        # It resumes by itself: tests/stages/test_study.py.
+        ("study",),
     }
     assert resumable == tried | others
     for path in tried:

@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from agentcli.stages.layers import NOT_SETTINGS, PREFIX
 from command_line import agentcli, parse
 from hints import Hint, hints
 from packaging.requirements import Requirement
@@ -28,6 +29,8 @@ NOT_TYPED = {
     "agentcli eval --model {repo}": "loads a model of the hub",
     "agentcli serve runs/rl --port 8001": "starts vLLM, and stays until Ctrl-C; tests/with_vllm types it",
     "agentcli env serve": "stays until Ctrl-C; tests/stages/test_env_server.py types it",
+    "agentcli study tunnel-credit --seeds 0-7": "takes an hour; tests/stages/test_study.py plans it",
+    "agentcli compare 'runs/a-*' 'runs/b-*'": "needs runs of several seeds; docs/guides/comparing.md types it",
     "agentcli show RUN [TREE]": "the brackets say that TREE may be left out",
     "agentcli rollout --method rare-tool": "names the method alone; trees.md types it with its world and judge",
     "agentcli assign-credit --method rare-tool": "needs the trees of the hint above, which trees.md types",
@@ -159,5 +162,10 @@ def test_a_hint_works_as_typed(hint: Hint, quickstart: Path, monkeypatch: pytest
 
 def ends_well(words: list[str], place: str) -> None:
     """Types one command line; fails with its message where it does not end well."""
-    answer = agentcli(*words)
+    with pytest.MonkeyPatch.context() as patch:
+        # A study refuses settings that its file does not show.
+        for name in [name for name in os.environ if words[0] == "study" and name.startswith(PREFIX)]:
+            if name not in NOT_SETTINGS:
+                patch.delenv(name)
+        answer = agentcli(*words)
     assert answer.code == 0, f"{place}: agentcli {' '.join(words)}: {answer.stderr}"
