@@ -38,6 +38,8 @@ OTHERS = [
     ("env", "list"),
     *[("env", "check", name, "--tasks", "2") for name in WORLDS],
     ("env", "new", "my_world"),
+    # It plays commands that are watched here by themselves.
+    ("study", "tunnel-credit", "--seeds", "0", "-o", "runs/credit", "--dry-run"),
     ("preset", "list"),
     ("preset", "show", "quickstart"),
     ("preset", "copy", "quickstart", "mine.yaml"),
