@@ -243,9 +243,8 @@ def _show_calls(call: Call) -> Shown:
 def _show_advice(call: Call) -> Shown:
     from agentcli.analysis.advice import measure, traits
     from agentcli.errors import DataError
-    from agentcli.records.files import read_records
     from agentcli.records.runs import loop_folders
-    from agentcli.records.types import Tree
+    from agentcli.records.trees import read_trees
     from agentcli.reports.show.run_tables import advice_table
     from agentcli.reports.show.trees import trees_file
 
@@ -255,7 +254,8 @@ def _show_advice(call: Call) -> Shown:
     begun = loop_folders(run) if evaluation is None else []
     file = trees_file(begun[0] if begun else run, evaluation)
     try:
-        found = measure(read_records(file, Tree))
+        # Validated: a step whose parent is not there would be walked for ever.
+        found = measure(tree for _, tree in read_trees(file))
     except ValueError as error:
         raise DataError(f"{file}: {error}") from error
     return [found], lambda: [advice_table(str(file), list(traits(found)))]

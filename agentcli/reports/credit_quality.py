@@ -8,6 +8,7 @@ from agentcli.records.credit_quality import CreditQuality, Estimate, QualityCell
 from agentcli.records.files import write_atomic
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.output import console, print_json
+from agentcli.reports.tables import markdown_page
 
 HEADS = (
     *("method", "steps", "scale", "bias", "variance", "cosine"),
@@ -48,16 +49,7 @@ def print_quality(
 
 def markdown(quality: CreditQuality) -> str:
     """The tables and remarks as Markdown."""
-    lines = [f"# {quality.study['title']}", ""]
-    for title, heads, rows in tables(quality):
-        lines += [f"**{title}**", "", _line(heads), _line(["---"] * len(heads))]
-        lines += [*map(_line, rows), ""]
-    lines += [f"- {line}" for line in remarks(quality)]
-    return "\n".join(lines) + "\n"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return markdown_page(quality.study["title"], tables(quality), remarks(quality))
 
 
 def tables(

@@ -8,6 +8,7 @@ from agentcli.records.files import write_atomic
 from agentcli.records.study import SeedDifference, StudyResults
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.output import console, print_json
+from agentcli.reports.tables import markdown_page
 
 HEADS = ("arm", "seeds", "mean", "gain (95 %)", "p", "paper")
 WINDOW = 5
@@ -76,16 +77,9 @@ def draw(found: StudyResults, out: Path) -> list[Path]:
 
 def markdown(found: StudyResults) -> str:
     """The tables and remarks as Markdown."""
-    lines = [f"# {found.study['title']}", ""]
-    for measure, rows in tables(found.differences, found.study["reference"]):
-        lines += [f"**{measure}**", "", _line(HEADS), _line(["---"] * len(HEADS))]
-        lines += [*map(_line, rows), ""]
-    lines += [f"- {line}" for line in remarks(found)]
-    return "\n".join(lines) + "\n"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    every = tables(found.differences, found.study["reference"])
+    shown = ((measure, HEADS, rows) for measure, rows in every)
+    return markdown_page(found.study["title"], shown, remarks(found))
 
 
 def tables(

@@ -4,7 +4,7 @@ Functions return tables or text and print nothing; output.py prints them.
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isclose
 from pathlib import Path
 from textwrap import fill
@@ -238,3 +238,21 @@ def _short(value: Any) -> str:
     if isinstance(value, Mapping):
         return values_line(value)
     return str(value)
+
+
+def markdown_page(
+    title: str,
+    tables: Iterable[tuple[str, Sequence[str], Sequence[Sequence[str]]]],
+    remarks: Iterable[str],
+) -> str:
+    """Tables (title, heads, rows) and remarks as a page of Markdown."""
+    lines = [f"# {title}", ""]
+    for name, heads, rows in tables:
+        lines += [f"**{name}**", "", _row(heads), _row(["---"] * len(heads))]
+        lines += [*map(_row, rows), ""]
+    lines += [f"- {remark}" for remark in remarks]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

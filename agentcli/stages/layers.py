@@ -9,7 +9,7 @@ stages do that.
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -161,11 +161,19 @@ def find_preset(name: str) -> Path:
 
     Raises UsageError with the nearest name.
     """
+    return find_shipped(name, "preset", list_presets())
+
+
+def find_shipped(name: str, kind: str, shipped: Iterable[Path]) -> Path:
+    """One of the files that come along, by its stem; any other file by its path.
+
+    Raises UsageError with the nearest name; `kind` is what such a file is called.
+    """
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return Path(name)
-    known = {path.stem: path for path in list_presets()}
+    known = {path.stem: path for path in shipped}
     if name not in known:
-        raise UsageError(f"no preset {name!r}; {nearest(name, known)}")
+        raise UsageError(f"no {kind} {name!r}; {nearest(name, known)}")
     return known[name]
 
 

@@ -27,7 +27,6 @@ from agentcli.records.files import write_atomic
 from agentcli.records.runs import RunDirectory
 from agentcli.records.section import read
 from agentcli.records.study import DEMOS, Study, seeds_of
-from agentcli.registry import nearest
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.layers import (
     NOT_SETTINGS,
@@ -35,6 +34,7 @@ from agentcli.stages.layers import (
     PREFIX,
     file_values,
     find_preset,
+    find_shipped,
     list_presets,
     overlay,
     resolve,
@@ -129,12 +129,7 @@ def find_study(name: str) -> Path:
 
     Raises UsageError with the nearest name.
     """
-    if name.endswith((".yaml", ".yml")) or "/" in name:
-        return Path(name)
-    known = {path.stem: path for path in list_studies()}
-    if name not in known:
-        raise UsageError(f"no study {name!r}; {nearest(name, known)}")
-    return known[name]
+    return find_shipped(name, "study", list_studies())
 
 
 def read_study(path: Path, size: str | None = None) -> Study:
