@@ -256,6 +256,9 @@ def _show_advice(call: Call) -> Shown:
     try:
         # Validated: a step whose parent is not there would be walked for ever.
         found = measure(tree for _, tree in read_trees(file))
+    except DataError:
+        # It names the file already.
+        raise
     except ValueError as error:
         raise DataError(f"{file}: {error}") from error
     return [found], lambda: [advice_table(str(file), list(traits(found)))]
