@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from functools import cached_property, lru_cache, partial
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,9 +12,11 @@ from agentcli.errors import PromptTooLongError, UsageError
 from agentcli.policies.chat import mentions, plain, prompt_ids, rendered
 from agentcli.policies.load import adapter_base
 from agentcli.policies.protocol import Reply, Request
-from agentcli.policies.sight import Eyesight
 from agentcli.prompts.protocol import Message
 from agentcli.records.types import StopReason
+
+if TYPE_CHECKING:
+    from agentcli.policies.sight import Eyesight
 
 PROMPTS_REMEMBERED = 4096
 """Prompts whose tokens are cached: siblings and revisited states repeat a prompt."""
@@ -57,7 +59,7 @@ class ChatTokens:
         tokenizer: Any,
         configured_ends: Any,
         max_prompt_tokens: int,
-        sight: Eyesight | None = None,
+        sight: "Eyesight | None" = None,
     ) -> None:
         self.sight = sight
         self.ends = _end_tokens(tokenizer, configured_ends)
