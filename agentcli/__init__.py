@@ -1,7 +1,8 @@
 """agentcli: train language-model agents in stages that read and write files.
 
 The commands are in `agentcli.cli`. In Python, the functions listed in `__all__` read
-what a run holds (agentcli/api.py). They are imported when they are first asked for.
+what a run holds and give credit (agentcli/api.py). They are imported when they are
+first asked for.
 """
 
 import os
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
         read_credit,
         read_episodes,
         read_trees,
+        step_advantages,
         to_frame,
+        token_advantages,
         trajectories,
     )
     from agentcli.version import __version__
@@ -38,7 +41,9 @@ __all__ = [
     "read_credit",
     "read_episodes",
     "read_trees",
+    "step_advantages",
     "to_frame",
+    "token_advantages",
     "trajectories",
 ]
 

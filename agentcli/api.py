@@ -10,8 +10,9 @@ Every name here can be imported from `agentcli` itself:
 
 Files are streamed: reading functions return an iterator, and `list(...)` loads it all.
 The records themselves (Tree, Step, Credit, Episode) are described in
-`agentcli.records.types`. Errors are `agentcli.errors.AgentCliError` with a one-line
-message, as on the command line.
+`agentcli.records.types`. `step_advantages` and `token_advantages` give the rollouts of
+other trainers their credit, from plain lists (agentcli/credit/lists.py). Errors are
+`agentcli.errors.AgentCliError` with a one-line message, as on the command line.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,6 +23,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from agentcli.credit import registry
+from agentcli.credit.lists import step_advantages as step_advantages
+from agentcli.credit.lists import token_advantages as token_advantages
 from agentcli.errors import DataError, MissingError, UsageError
 from agentcli.records import trees as walks
 from agentcli.records.files import read_records

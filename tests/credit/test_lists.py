@@ -1,0 +1,180 @@
+"""Plain lists get the credit of assign-credit: the same functions, whatever shape the lists have."""
+
+import doctest
+import json
+from typing import Any
+
+import pytest
+from agentcli.credit import lists
+from agentcli.credit.lists import NEEDS, step_advantages, token_advantages
+from agentcli.credit.registry import METHODS, make, switches_of
+from agentcli.errors import AgentCliError, DataError
+from agentcli.records.step_rows import advantages
+from agentcli.records.types import Outcome, Tree
+from credit_trees import random_trees
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+GROUP: dict[str, Any] = {
+    "groups": ["q", "q", "q"],
+    "rewards": [1.0, 0.0, 0.0],
+    "success": [True, False, False],
+    "states": [["hall", "attic"], ["hall", "cellar"], ["hall", "attic"]],
+}
+NOTED = {"best": 8.0, "chosen": 6.0, "process_ok": 1.0}
+
+
+def as_lists(tree: Tree) -> dict[str, Any]:
+    """One rollout that branches: everything that a tree says and lists can say."""
+    ends = {Outcome.SUCCESS: True, Outcome.FAILURE: False}
+    steps = tree.steps
+    errored = [step.outcome is Outcome.ERRORED for step in steps]
+    return {
+        "groups": [tree.task.id],
+        "rewards": [[None if broke else step.reward for step, broke in zip(steps, errored, strict=True)]],
+        "success": [[ends.get(step.outcome) for step in steps]],
+        "parents": [[step.parent for step in steps]],
+        "states": [[step.state for step in steps]],
+        "next_states": [[step.next_state for step in steps]],
+        "actions": [[step.action for step in steps]],
+        "valid": [[step.validity == "valid" for step in steps]],
+        "tags": [[step.tag for step in steps]],
+        "values": [[step.value for step in steps]],
+        "scores": [[step.score for step in steps]],
+        "notes": [[NOTED for _ in steps]],
+    }
+
+
+def test_the_examples_of_the_docstrings_are_true() -> None:
+    result = doctest.testmod(lists)
+    assert (result.failed, result.attempted) == (0, 3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(tree=random_trees(), outcome=st.sampled_from(["score", "success"]))
+def test_a_tree_as_lists_has_the_tree_s_credit(method: str, tree: Tree, outcome: str) -> None:
+    switches = {"outcome": outcome} if "outcome" in switches_of(method) else {}
+    for step in tree.steps:
+        step.moves = []
+        step.notes = dict(NOTED)
+        if step.validity == "malformed":
+            step.action = None
+        elif step.action is None:
+            step.action = "wait"
+    _, assign, chosen = make({"method": method, **switches})
+    (found,) = step_advantages(as_lists(tree), method, **switches)
+    expected = advantages(assign(tree, chosen))
+    assert found == [expected[step.id] for step in tree.steps]
+
+
+@pytest.mark.parametrize("method", ["grpo", "rloo", "gigpo", "rewardflow", "treerl"])
+def test_rollouts_of_a_group_are_one_tree_and_groups_are_apart(method: str) -> None:
+    alone = step_advantages(GROUP, method)
+    both = {name: [*column, *column] for name, column in GROUP.items()}
+    both["groups"] = ["q", "q", "q", 7, 7, 7]
+    assert step_advantages(both, method) == [*alone, *alone]
+    mixed = {name: [column[n] for n in (3, 0, 4, 1, 2, 5)] for name, column in both.items()}
+    assert step_advantages(mixed, method) == [alone[n] for n in (0, 0, 1, 1, 2, 2)]
+
+
+def test_rewardflow_by_hand() -> None:
+    """The attic leads to the success (R 0.9), the cellar does not: from the hall, +0.09 twice against -0.81."""
+    (right, _), (wrong, _), (late, missed) = step_advantages(GROUP, "rewardflow", scale="none", normalise="mean")
+    assert right == pytest.approx(0.3 + 2 / 3)
+    assert late == pytest.approx(0.3 - 1 / 3)
+    assert wrong == pytest.approx(-0.6 - 1 / 3)
+    assert missed == pytest.approx(-0.5 - 1 / 3)
+
+
+def test_a_broken_rollout_is_left_out_of_the_group() -> None:
+    broken = {"groups": [1, 1, 1], "rewards": [1.0, 0.0, None]}
+    assert step_advantages(broken, "rloo") == [[1.0], [-1.0], [None]]
+    assert token_advantages([[1], [1], [1]], broken, "rloo") == [[1.0], [-1.0], [0.0]]
+
+
+def test_a_run_of_a_mask_is_a_step_and_so_is_a_row_of_zeros() -> None:
+    masks = [[1, 1, 0, 0, 1], [1, 0, 2, 2, 0], [0, 1, 1, 2, 2]]
+    steps = step_advantages(GROUP, "rewardflow")
+    expected = [[a, a, 0, 0, b] if row == 0 else [a, 0, b, b, 0] for row, (a, b) in enumerate(steps)]
+    expected[2] = [0, steps[2][0], steps[2][0], steps[2][1], steps[2][1]]
+    assert token_advantages(masks, GROUP, "rewardflow") == expected
+    plain = {name: GROUP[name] for name in ("groups", "rewards")}
+    assert token_advantages([[1], [0], [1]], plain, "rloo") == [[1.0], [0.0], [-0.5]]
+
+
+def test_messages_are_steps_and_observations_may_be_their_states() -> None:
+    chats = [
+        [
+            {"role": "system", "content": "Play."},
+            {"role": "user", "content": "hall"},
+            {"role": "assistant", "content": move},
+            {"role": "tool", "content": room},
+            {"role": "assistant", "content": [{"type": "text", "text": "stop"}]},
+        ]
+        for move, room in (("up", "attic"), ("down", "cellar"), ("up", "attic"))
+    ]
+    spoken = {**GROUP, "messages": chats, "states": "observation"}
+    assert step_advantages(spoken, "rewardflow") == step_advantages(GROUP, "rewardflow")
+    assert step_advantages({**spoken, "states": None}, "grpo") == step_advantages(GROUP, "grpo")
+
+
+@pytest.mark.parametrize(("method", "names"), NEEDS.items())
+def test_a_method_names_the_list_that_it_misses(method: str, names: tuple[str, ...]) -> None:
+    whole = {
+        "groups": [1],
+        "rewards": [1.0],
+        "success": [True],
+        "states": [["a"]],
+        "actions": [["go"]],
+        "tags": [["planning"]],
+        "values": [[0.5]],
+        "scores": [[0.5]],
+        "notes": [[NOTED]],
+    }
+    assert step_advantages(whole, method)
+    for name in names:
+        without = {key: column for key, column in whole.items() if key != name}
+        with pytest.raises(DataError, match=f"^rollouts.{name}: is missing; {method} reads it"):
+            step_advantages(without, method)
+
+
+def test_what_the_registry_knows_of_a_method_s_needs_is_in_the_table() -> None:
+    for method, facts in METHODS.items():
+        assert facts.needs_values == ("values" in NEEDS.get(method, ()))
+        assert facts.needs_scores == ("scores" in NEEDS.get(method, ()))
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"reward": [1.0]}, "rollouts.reward: no such setting; did you mean rewards?"),
+    ({"rewards": [1.0]}, "rollouts.rewards: is of 1 rollouts, groups of 3"),
+    ({"rewards": [1.0, "0", 0.0]}, "rollouts.rewards[1]: expected"),
+    ({"rewards": [1.0, float("nan"), 0.0]}, "steps[3].reward: nan is not a number"),
+    ({"rewards": [1.0, 0.0, [0.0]]}, "rollouts.states[2]: is of 2 steps, not of 1"),
+    ({"states": [["a", "b"], ["a", 3], ["a", "b"]]}, "rollouts.states[1][1]: expected str"),
+    ({"states": [["a", "b"], ["a"], []]}, "rollouts.states[2]: is of 0 steps"),
+    ({"states": "text"}, "rollouts.states: is a list, or 'observation' where messages are given; it is 'text'"),
+    ({"valid": [[True]] * 3}, "rollouts.valid[0]: is of 1 steps, not of 2"),
+    ({"parents": [[None, 1]] * 3}, "rollouts.parents[0][1]: 1 is no earlier step"),
+    ({"parents": [[None, None]] * 3}, "rollouts.rewards[0]: the rollout branches; give one entry a step"),
+    ({"success": [True, None, False]}, "rollouts.next_states[1]: has no state after step 1, where the rollout was cut"),
+]
+
+
+@pytest.mark.parametrize(("lists", "line"), BAD, ids=[line for _, line in BAD])
+def test_bad_lists_are_refused_in_one_line(lists: dict[str, Any], line: str) -> None:
+    with pytest.raises(AgentCliError) as refused:
+        step_advantages({**GROUP, **lists}, "rewardflow")
+    assert line in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_unknown_methods_and_switches_have_the_hints_of_assign_credit() -> None:
+    with pytest.raises(AgentCliError, match="did you mean grpo"):
+        step_advantages(GROUP, "grpp")
+    with pytest.raises(AgentCliError, match="gama"):
+        step_advantages(GROUP, "rewardflow", gama=0.5)
+
+
+def test_lists_may_come_from_json() -> None:
+    assert step_advantages(json.loads(json.dumps(GROUP)), "gigpo") == step_advantages(GROUP, "gigpo")
