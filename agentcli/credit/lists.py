@@ -132,14 +132,22 @@ def step_advantages(
     given = read(rollouts, Rollouts, "rollouts.")
     assign, settings = _made(method, switches)
     _read_messages(given)
-    _require(given, method, settings)
+    needs = _needs(method, settings)
+    for name in sorted(needs):
+        if getattr(given, name) is None:
+            raise DataError(
+                f"rollouts.{name}: is missing; {method} reads it (what it holds: "
+                "agentcli.credit.lists.Rollouts)"
+            )
     counts = _counts(given)
     result: list[list[float | None]] = [[None] * count for count in counts]
     for members in _members(given.groups).values():
         tree = _tree(given, counts, members)
         validate_tree(tree, "rollouts")
+        places = [(row, step) for row in members for step in range(counts[row])]
+        if {"states", "success"} <= needs:
+            _require_ends(tree, places)
         by_step = advantages(assign(tree, settings))
-        places = ((row, step) for row in members for step in range(counts[row]))
         for number, (row, step) in enumerate(places):
             result[row][step] = by_step[number]
     return result
@@ -189,16 +197,22 @@ def _made(
     return assign, settings
 
 
-def _require(given: Rollouts, method: str, settings: msgspec.Struct) -> None:
-    """Raises DataError for a list that the method reads and that is not there."""
-    needs = NEEDS.get(method, ())
-    if getattr(settings, "outcome", None) == "success":
-        needs = (*needs, "success")
-    for name in needs:
-        if getattr(given, name) is None:
+def _needs(method: str, settings: msgspec.Struct) -> set[str]:
+    """The lists that the method reads with these settings."""
+    needs = {*NEEDS.get(method, ())}
+    by_success = getattr(settings, "outcome", None) == "success"
+    if by_success or getattr(settings, "drop_wrong", False):
+        needs.add("success")
+    return needs
+
+
+def _require_ends(tree: Tree, places: Sequence[tuple[int, int]]) -> None:
+    """Raises DataError for a rollout that was cut off in a state that is not given."""
+    for step, (row, place) in zip(tree.steps, places, strict=True):
+        if step.outcome is Outcome.TRUNCATED and not step.next_state:
             raise DataError(
-                f"rollouts.{name}: is missing; {method} reads it (what it holds: "
-                "agentcli.credit.lists.Rollouts)"
+                f"rollouts.next_states[{row}][{place}]: is missing; the rollout was "
+                "cut off in that state"
             )
 
 
@@ -364,8 +378,3 @@ def _end(given: Rollouts, row: int, leaf: Step) -> None:
         leaf.outcome = Outcome.SUCCESS
     elif success is None:
         leaf.outcome = Outcome.TRUNCATED
-        if leaf.state and not leaf.next_state:
-            raise DataError(
-                f"rollouts.next_states[{row}]: has no state after step {leaf.id}, "
-                "where the rollout was cut off"
-            )

@@ -157,7 +157,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"valid": [[True]] * 3}, "rollouts.valid[0]: is of 1 steps, not of 2"),
     ({"parents": [[None, 1]] * 3}, "rollouts.parents[0][1]: 1 is no earlier step"),
     ({"parents": [[None, None]] * 3}, "rollouts.rewards[0]: the rollout branches; give one entry a step"),
-    ({"success": [True, None, False]}, "rollouts.next_states[1]: has no state after step 1, where the rollout was cut"),
+    ({"success": [True, None, False]}, "rollouts.next_states[1][1]: is missing; the rollout was cut off"),
 ]
 
 
@@ -167,6 +167,22 @@ def test_bad_lists_are_refused_in_one_line(lists: dict[str, Any], line: str) -> 
         step_advantages({**GROUP, **lists}, "rewardflow")
     assert line in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_where_a_rollout_was_cut_off_counts_for_rewardflow_alone() -> None:
+    """The others value no state, so they do not ask for it."""
+    cut = {**GROUP, "success": [True, None, None]}
+    assert step_advantages(cut, "gigpo") == step_advantages(GROUP, "gigpo")
+    ended = {**cut, "next_states": [[None, None], [None, "pit"], [None, "pit"]]}
+    assert step_advantages(ended, "rewardflow") == step_advantages(GROUP, "rewardflow")
+
+
+def test_a_method_that_asks_who_succeeded_is_told() -> None:
+    with pytest.raises(DataError, match=r"^rollouts\.success: is missing; grpo reads it"):
+        step_advantages({"groups": [1, 1], "rewards": [1.0, 0.0]}, "grpo", outcome="success")
+    judged = {"groups": [1], "rewards": [1.0], "notes": [[NOTED]]}
+    with pytest.raises(DataError, match=r"^rollouts\.success: is missing; rare-tool reads it"):
+        step_advantages(judged, "rare-tool", drop_wrong=True)
 
 
 def test_unknown_methods_and_switches_have_the_hints_of_assign_credit() -> None:
