@@ -21,6 +21,7 @@ from agentcli.cli.app import GROUP_HELPS, command_tree
 from agentcli.cli.command import Command
 from agentcli.cli.option import Option
 from agentcli.credit import registry as credit
+from agentcli.credit.lists import Rollouts
 from agentcli.exploration import registry as exploration
 from agentcli.exploration.settings import added_fields, rollout_class
 from agentcli.records.docs import field_docs
@@ -241,6 +242,7 @@ def python_page() -> str:
             parts += [code(f">>> {example}", "pycon")] if example else []
     columns = field_docs(StepRow)
     parts += ["## Columns of steps", fields_table(StepRow, "")] if columns else []
+    parts += ["## Lists of rollouts", fields_table(Rollouts, "")]
     return page(parts)
 
 
