@@ -132,7 +132,7 @@ def step_advantages(
     given = read(rollouts, Rollouts, "rollouts.")
     assign, settings = _made(method, switches)
     _read_messages(given)
-    needs = _needs(method, settings)
+    needs = _needs(method, switches)
     for name in sorted(needs):
         if getattr(given, name) is None:
             raise DataError(
@@ -190,18 +190,18 @@ def _made(
 ) -> tuple[registry.Assign, msgspec.Struct]:
     """The method with its settings; outcomes are the given rewards, unless set."""
     named = {"method": method, **switches}
-    by_world = switches.get("rewards") == "environment"
-    if "outcome" in registry.switches_of(method) and not by_world:
+    # ppo rewards either outcomes or steps, and refuses an outcome beside steps.
+    by_step = method == "ppo" and switches.get("rewards") == "environment"
+    if "outcome" in registry.switches_of(method) and not by_step:
         named.setdefault("outcome", "score")
     _, assign, settings = registry.make(named)
     return assign, settings
 
 
-def _needs(method: str, settings: msgspec.Struct) -> set[str]:
-    """The lists that the method reads with these settings."""
+def _needs(method: str, switches: dict[str, Any]) -> set[str]:
+    """The lists that the method reads with these switches."""
     needs = {*NEEDS.get(method, ())}
-    by_success = getattr(settings, "outcome", None) == "success"
-    if by_success or getattr(settings, "drop_wrong", False):
+    if switches.get("outcome") == "success" or switches.get("drop_wrong"):
         needs.add("success")
     return needs
 

@@ -185,6 +185,16 @@ def test_a_method_that_asks_who_succeeded_is_told() -> None:
         step_advantages(judged, "rare-tool", drop_wrong=True)
 
 
+def test_the_world_s_own_rewards_are_read_step_by_step() -> None:
+    """Returns by hand: 0.5 + 1, then 1; and 0 throughout. V is 0.5 everywhere and lambda 1."""
+    earned = {"groups": [1, 1], "rewards": [[0.5, 1.0], [0.0, 0.0]], "values": [[0.5, 0.5], [0.5, 0.5]]}
+    gains = step_advantages(earned, "ppo", rewards="environment", gae_lambda=1.0)
+    assert gains == [[1.0, 0.5], [-0.5, -0.5]]
+    placed = {**earned, "states": [["a", "b"], ["a", "b"]]}
+    switches = {"rewards": "environment", "gamma": 1.0, "normalise": "mean"}
+    assert step_advantages(placed, "gigpo", **switches) == [[1.5, 1.25], [-1.5, -1.25]]
+
+
 def test_unknown_methods_and_switches_have_the_hints_of_assign_credit() -> None:
     with pytest.raises(AgentCliError, match="did you mean grpo"):
         step_advantages(GROUP, "grpp")
