@@ -93,6 +93,12 @@ def test_an_endpoint_plays(here: Path) -> None:
     works(here, "assign-credit", "a", "--method", "carl")
 
 
+def test_plain_lists_get_their_credit(here: Path) -> None:
+    lists = {"groups": [1, 1], "rewards": [1.0, 0.0]}
+    code = f"from agentcli import token_advantages\nprint(token_advantages([[1, 0], [1, 1]], {lists}, 'rloo'))"
+    assert typed(here, code=code).stdout == "[[1.0, 0.0], [-1.0, -1.0]]\n"
+
+
 def test_the_doctor_lists_what_is_here_and_names_torch(here: Path) -> None:
     done = typed(here, "doctor", "--json")
     assert done.returncode == 4
