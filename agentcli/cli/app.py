@@ -100,6 +100,8 @@ def main() -> None:
 
 def _run(words: list[str]) -> int | None:
     """Runs the command given by the words and returns the exit code."""
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     try:
         # For a completion the shell gives no command, so any of them may be needed.
         app = build(None if ASKED else words)
@@ -144,7 +146,7 @@ def build(words: Sequence[str] | None = None) -> typer.Typer:
         name="agentcli",
         help="Train language-model agents in stages that read and write files.",
         epilog=(
-            "Example: agentcli rollout --method spark   (`agentcli STAGE --help` says "
+            "Example: agentcli rollout --method spark   (`agentcli help STAGE` says "
             "what a stage does)"
         ),
         context_settings=CONTEXT,
@@ -184,7 +186,11 @@ def _print_version(wanted: bool) -> None:
 Version = Annotated[
     bool,
     typer.Option(
-        "--version", callback=_print_version, is_eager=True, help="Print the version."
+        "--version",
+        "-V",
+        callback=_print_version,
+        is_eager=True,
+        help="Print the version.",
     ),
 ]
 
