@@ -238,7 +238,7 @@ NAMES: list[Case] = [
     ("env split", None, ("env", "panel", "-c", "toy.yaml", "--split", "no"), 2, ("--split no",)),
     ("where", None, (*ROLLOUT, "--where", "kind=none"), 2, ("is left by --where kind=none",)),
     ("where's key", None, (*ROLLOUT, "--where", "size=1"), 2, ("--where size", "it has kind, split, length")),
-    ("tracker", None, (*RUN, "--tracker", "wandv"), 2, ("--tracker wandv", "tensorboard, wandb, trackio")),
+    ("tracker", None, (*RUN, "--tracker", "wandv"), 2, ("--tracker wandv", "tensorboard, wandb, trackio, mlflow")),
     ("device", None, (*ROLLOUT, "--device", "gpu"), 2, ("policy.device: no device 'gpu'",)),
     ("dtype", None, (*ROLLOUT, "--dtype", "fp8"), 2, ("policy.dtype: no dtype 'fp8'",)),
     ("style", None, (*ROLLOUT, "--set", "prompt.style=odd"), 2, ("prompt.style: no style 'odd'",)),

@@ -70,7 +70,7 @@ def in_bash(line: str) -> list[str]:
         ("agentcli env panel alfworld --split L", [name for name in SPLITS if name.startswith("L")]),
         ("agentcli rollout --env nowhere --split ", []),
         ("agentcli demos --policy ", POLICIES),
-        ("agentcli train --tracker ", ["tensorboard", "wandb", "trackio"]),
+        ("agentcli train --tracker ", ["tensorboard", "wandb", "trackio", "mlflow"]),
         ("agentcli train --credit ", credit_names()),
         ("agentcli train runs/x --credit ", ["grpo"]),
         ("agentcli schema s", [name for name in kind_names() if name.startswith("s")]),

@@ -116,7 +116,10 @@ def test_an_argument_too_many_of_every_command(path: tuple[str, ...]) -> None:
         (["rollout", "-o", "--overwrite"], "-o needs a value (DIR), not --overwrite; type: agentcli rollout --help"),
         (["rollout", "--temperature", "nan"], "--temperature nan: policy.temperature: expected float >= 0.0"),
         (["rollout", "--leaves", "-1"], "--leaves -1: rollout.leaves: expected int >= 1"),
-        (["run", "--tracker", "wandv"], "--tracker wandv: tracking.to[0]: must be one of tensorboard, wandb, trackio"),
+        (
+            ["run", "--tracker", "wandv"],
+            "--tracker wandv: tracking.to[0]: must be one of tensorboard, wandb, trackio, mlflow",
+        ),
         (["rollout", "--seed", "1", "--set", "seed=2"], "--set seed and --seed 1 say the same thing; keep one of them"),
     ],
 )
