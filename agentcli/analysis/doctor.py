@@ -85,7 +85,7 @@ def issue(findings: Iterable[Finding], environ: Mapping[str, str], here: Path) -
     A path that a variable of `environ` holds, such as the home folder, is named by its
     variable, and the folder `here` by a dot: they may name people and projects.
     """
-    lines = [f"agentcli {__version__}, {platform.platform()}", "", "```text"]
+    lines = [f"{PACKAGE} {__version__}, {platform.platform()}", "", "```text"]
     for finding in findings:
         here_or_not = "here" if finding.present else "not here"
         lines.append(f"{finding.name} ({here_or_not}): {finding.detail}")

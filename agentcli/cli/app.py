@@ -100,8 +100,7 @@ def main() -> None:
 
 def _run(words: list[str]) -> int | None:
     """Runs the command given by the words and returns the exit code."""
-    if words[:1] == ["help"]:
-        words = [*words[1:], "--help"]
+    words = without_help(words)
     try:
         # For a completion the shell gives no command, so any of them may be needed.
         app = build(None if ASKED else words)
@@ -134,6 +133,11 @@ def _run(words: list[str]) -> int | None:
         # Python flushes stdout once more when it exits, and would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return FAILED
+
+
+def without_help(words: list[str]) -> list[str]:
+    """`help COMMAND` is another way to type `COMMAND --help`."""
+    return [*words[1:], "--help"] if words[:1] == ["help"] else words
 
 
 def build(words: Sequence[str] | None = None) -> typer.Typer:
