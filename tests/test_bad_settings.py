@@ -146,7 +146,7 @@ MODELS: list[Case] = [
         ("adapter_config.json: base_model_name_or_path", "again"),
     ),
     ("adapter beside the model", None, (*TRAIN, "--set", "policy.adapter=x"), 2, ("policy.adapter x", "--model")),
-    ("no weights to train", None, ("run", "./toy.yaml", "--policy", "expert"), 2, ("expert", "--model")),
+    ("no weights to train", None, ("run", "--preset", "./toy.yaml", "--policy", "expert"), 2, ("expert", "--model")),
     ("a served model to train", None, (*RUN, "--policy", "openai"), 2, ("loads itself, not openai", "--model")),
 ]
 SETTINGS: list[Case] = [
@@ -228,8 +228,8 @@ NAMES: list[Case] = [
     ("policy", None, (*ROLLOUT, "--policy", "expret"), 2, ("policy.kind", "did you mean expert?")),
     ("demos policy", None, ("demos", "-c", "toy.yaml", "--policy", "nobody"), 2, ("policy.kind", "'nobody'")),
     ("preset", None, ("rollout", "--preset", "quikstart"), 2, ("no preset 'quikstart'; did you mean quickstart?",)),
-    ("run's preset", None, ("run", "quikstart"), 2, ("no preset 'quikstart'; did you mean quickstart?",)),
-    ("preset file", None, ("run", "./none.yaml"), 2, ("none.yaml: cannot be read",)),
+    ("run's preset", None, ("run", "--preset", "quikstart"), 2, ("no preset 'quikstart'; did you mean quickstart?",)),
+    ("preset file", None, ("run", "--preset", "./none.yaml"), 2, ("none.yaml: cannot be read",)),
     ("preset to show", None, ("preset", "show", "quikstart"), 2, ("did you mean quickstart?",)),
     ("preset to copy", None, ("preset", "copy", "quikstart"), 2, ("did you mean quickstart?",)),
     ("split", None, (*ROLLOUT, "--split", "trian"), 2, ("--split trian: ", "did you mean train?")),

@@ -263,7 +263,7 @@ def _seed(made: StudyPlan, seed: int, shared: list[str]) -> Iterator[Chain]:
         of_arm = overlay(study.settings, study.settings_of(arm))
         words = _settings_file(made, arm, of_arm)
         run = home / arm
-        loop = ("run", study.preset, *words[2:], "--model", models[name], *tail)
+        loop = ("run", *words, "--model", models[name], *tail)
         begins = imitated[name].commands[:1] if name in imitated else ()
         command = StageCommand(run, "run", (*loop, "-o", str(run)), begins)
         commands = [command]

@@ -64,7 +64,7 @@ def in_bash(line: str) -> list[str]:
         ("agentcli rollout --env ", world_names()),
         ("agentcli env check ", world_names()),
         ("agentcli rollout --preset ", PRESETS),
-        ("agentcli run quick", [name for name in PRESETS if name.startswith("quick")]),
+        ("agentcli run --preset quick", [name for name in PRESETS if name.startswith("quick")]),
         ("agentcli preset copy spark", [name for name in PRESETS if name.startswith("spark")]),
         ("agentcli rollout --split ", SPLITS),
         ("agentcli env panel alfworld --split L", [name for name in SPLITS if name.startswith("L")]),
