@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The loop of `agentcli run PRESET` as separate commands: the same trees, credit and checkpoints.
+# The loop of `agentcli run --preset PRESET` as separate commands: the same trees, credit and checkpoints.
 # usage: scripts/chain.sh PRESET MODEL ITERATIONS OUT        AGENTCLI_SEED=1 and the like set what presets do not
 set -euo pipefail
 preset=$1 start=$2 iterations=$3 out=$4 model=$2

@@ -54,7 +54,7 @@ if [[ $part == train ]]; then
   updates=300 iterations=3
   if [[ -n $small ]]; then few=(--tasks 2 --leaves 4) updates=20; fi
   tiny=$out/sft/checkpoint
-  loop=(quickstart --model "$tiny" --iterations "$iterations" --tasks-per-iteration 2 -q)
+  loop=(--preset quickstart --model "$tiny" --iterations "$iterations" --tasks-per-iteration 2 -q)
   step 'demonstrations' agentcli demos "${world[@]}" --count 60 -o "$out/demos"
   step 'sft' agentcli sft "$out/demos" "${world[@]}" --set sft.updates=$updates -o "$out/sft"
   step 'rollout' agentcli rollout "${world[@]}" --model "$tiny" "${few[@]}" -o "$out/trees"
@@ -78,7 +78,7 @@ if [[ $part == train ]]; then
 else
   few=(--env alfworld --tasks 2 --leaves 4 --max-steps 4 -q)
   # At the default share of the memory: a smaller one hides what the trainer does not give back.
-  loop=(spark-alfworld --model "$model" --policy vllm --iterations 3 --tasks-per-iteration 2 --leaves 4 --max-steps 4 --learning-rate 1e-5 -q)
+  loop=(--preset spark-alfworld --model "$model" --policy vllm --iterations 3 --tasks-per-iteration 2 --leaves 4 --max-steps 4 --learning-rate 1e-5 -q)
   step 'tests of the vllm policy' python -m pytest -m 'slow or not slow' -q "$root/tests/with_vllm"
   step 'rollout by transformers' agentcli rollout "${few[@]}" --model "$model" -o "$out/transformers"
   step 'rollout by vLLM' agentcli rollout "${few[@]}" --model "$model" --policy vllm -o "$out/vllm"

@@ -32,6 +32,7 @@ STAGES = {
     "train": ["train", "{out}/trees", "--credit", "rewardflow", "-q"],
     "loop": [
         "run",
+        "--preset",
         "quickstart",
         "-q",
         "--iterations",

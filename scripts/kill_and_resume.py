@@ -72,7 +72,7 @@ def prepare(out: Path) -> dict[str, list[str]]:
         "--set",
         "train.save_every_updates=2",
     ]
-    loop = ["run", "quickstart", "--model", model, *SMALL]
+    loop = ["run", "--preset", "quickstart", "--model", model, *SMALL]
     return {"demos": demos, "sft": sft, "rollout": rollout, "train": train, "run": loop}
 
 

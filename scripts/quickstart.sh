@@ -49,7 +49,7 @@ evaluations runs/sft
 trees=(agentcli rollout --preset "$preset" --model runs/sft/checkpoint --tasks 32 --leaves 8)
 stage chain "${trees[@]}" --method chain -o runs/chain
 stage spark "${trees[@]}" --method spark -o runs/x
-stage run agentcli run "$preset" --model runs/sft/checkpoint -o runs/rl
+stage run agentcli run --preset "$preset" --model runs/sft/checkpoint -o runs/rl
 evaluations runs/rl
 python "$root/scripts/quickstart_report.py" runs
 agentcli plot runs/rl -o runs/success.svg --overwrite >/dev/null

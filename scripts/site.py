@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 ROOT_PAGES = {
     "README.md": "index.md",
     "PAPERS.md": "papers.md",
+    "AGENTS.md": "agents.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "STYLE.md": "style.md",

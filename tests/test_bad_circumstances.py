@@ -131,7 +131,7 @@ def test_however_little_memory_there_is_a_command_ends_in_one_line(mebibytes: in
         ("runs/x", ("test-time-branch", "runs/x", "--split", "test")),
         ("runs/x", (*SFT_ON[:-1], "runs/x", "--overwrite")),
         ("runs/demos", DEMOS),
-        ("runs/loop", ("run", "./toy.yaml", "--model", START, "-o", "runs/loop", "--resume")),
+        ("runs/loop", ("run", "--preset", "./toy.yaml", "--model", START, "-o", "runs/loop", "--resume")),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else None,
 )
@@ -147,7 +147,7 @@ def test_a_loop_waits_for_no_other_writer_of_an_iteration() -> None:
     remove("runs/loop/iteration_000/checkpoint")()
     results = [Path("runs/loop/iteration_000", name).read_bytes() for name in ("trees.jsonl", "manifest.json")]
     lock = RunLock(Path("runs/loop/iteration_000"), "agentcli other", "now")
-    words = ("run", "./toy.yaml", "--model", START, "-o", "runs/loop", "--resume")
+    words = ("run", "--preset", "./toy.yaml", "--model", START, "-o", "runs/loop", "--resume")
     refused(quietly(*words), 2, ("runs/loop/iteration_000", "agentcli other"))
     assert results == [Path("runs/loop/iteration_000", name).read_bytes() for name in ("trees.jsonl", "manifest.json")]
     lock.release()

@@ -214,7 +214,7 @@ PLACES: list[Case] = [
     (
         "run over its model",
         None,
-        ("run", "./toy.yaml", "--model", "runs/loop/checkpoint", "-o", "runs/loop", "--overwrite"),
+        ("run", "--preset", "./toy.yaml", "--model", "runs/loop/checkpoint", "-o", "runs/loop", "--overwrite"),
         2,
         ("would delete runs/loop/checkpoint",),
     ),

@@ -146,7 +146,7 @@ MODELS: list[Case] = [
         ("adapter_config.json: base_model_name_or_path", "again"),
     ),
     ("adapter beside the model", None, (*TRAIN, "--set", "policy.adapter=x"), 2, ("policy.adapter x", "--model")),
-    ("no weights to train", None, ("run", "./toy.yaml", "--policy", "expert"), 2, ("expert", "--model")),
+    ("no weights to train", None, ("run", "--preset", "./toy.yaml", "--policy", "expert"), 2, ("expert", "--model")),
     ("a served model to train", None, (*RUN, "--policy", "openai"), 2, ("loads itself, not openai", "--model")),
 ]
 SETTINGS: list[Case] = [
@@ -228,8 +228,8 @@ NAMES: list[Case] = [
     ("policy", None, (*ROLLOUT, "--policy", "expret"), 2, ("policy.kind", "did you mean expert?")),
     ("demos policy", None, ("demos", "-c", "toy.yaml", "--policy", "nobody"), 2, ("policy.kind", "'nobody'")),
     ("preset", None, ("rollout", "--preset", "quikstart"), 2, ("no preset 'quikstart'; did you mean quickstart?",)),
-    ("run's preset", None, ("run", "quikstart"), 2, ("no preset 'quikstart'; did you mean quickstart?",)),
-    ("preset file", None, ("run", "./none.yaml"), 2, ("none.yaml: cannot be read",)),
+    ("run's preset", None, ("run", "--preset", "quikstart"), 2, ("no preset 'quikstart'; did you mean quickstart?",)),
+    ("preset file", None, ("run", "--preset", "./none.yaml"), 2, ("none.yaml: cannot be read",)),
     ("preset to show", None, ("preset", "show", "quikstart"), 2, ("did you mean quickstart?",)),
     ("preset to copy", None, ("preset", "copy", "quikstart"), 2, ("did you mean quickstart?",)),
     ("split", None, (*ROLLOUT, "--split", "trian"), 2, ("--split trian: ", "did you mean train?")),
@@ -238,7 +238,7 @@ NAMES: list[Case] = [
     ("env split", None, ("env", "panel", "-c", "toy.yaml", "--split", "no"), 2, ("--split no",)),
     ("where", None, (*ROLLOUT, "--where", "kind=none"), 2, ("is left by --where kind=none",)),
     ("where's key", None, (*ROLLOUT, "--where", "size=1"), 2, ("--where size", "it has kind, split, length")),
-    ("tracker", None, (*RUN, "--tracker", "wandv"), 2, ("--tracker wandv", "tensorboard, wandb, trackio")),
+    ("tracker", None, (*RUN, "--tracker", "wandv"), 2, ("--tracker wandv", "tensorboard, wandb, trackio, mlflow")),
     ("device", None, (*ROLLOUT, "--device", "gpu"), 2, ("policy.device: no device 'gpu'",)),
     ("dtype", None, (*ROLLOUT, "--dtype", "fp8"), 2, ("policy.dtype: no dtype 'fp8'",)),
     ("style", None, (*ROLLOUT, "--set", "prompt.style=odd"), 2, ("prompt.style: no style 'odd'",)),

@@ -103,7 +103,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def together(chain: Path) -> Path:
     """The same two iterations by `agentcli run`."""
-    agentcli("run", "./smoke.yaml", "--model", START, "--iterations", "2", "-o", "together")
+    agentcli("run", "--preset", "./smoke.yaml", "--model", START, "--iterations", "2", "-o", "together")
     return Path("together")
 
 
@@ -200,7 +200,7 @@ def test_a_loop_that_lost_its_last_stage_redoes_only_that(together: Path) -> Non
     del manifest.stages["train"]
     write_json(last / "manifest.json", manifest)
     shutil.rmtree(last / "checkpoint")
-    agentcli("run", "./smoke.yaml", "--model", START, "--iterations", "2", "-o", "together", "--resume")
+    agentcli("run", "--preset", "./smoke.yaml", "--model", START, "--iterations", "2", "-o", "together", "--resume")
     assert results_of(last) == before
     assert [path.stat().st_ino for path in kept] == inodes
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 SECONDS = 300.0
 GATED = write("gated.yaml", 'environment: {name: "gated_world:GatedWorld", options: {tasks: 4, length: 3}}')
 ROLLOUT = ("rollout", "-c", "toy.yaml", "-c", "gated.yaml", "--policy", "search", "--concurrency", "1")
-LOOP = ("run", "./toy.yaml", "-c", "gated.yaml", "--model", START, "--iterations", "2")
+LOOP = ("run", "--preset", "./toy.yaml", "-c", "gated.yaml", "--model", START, "--iterations", "2")
 TRAIN = ("train", "runs/x", "--set", "train.epochs=25", "--set", "train.save_every_updates=7")
 WEIGHTS = ("checkpoint/model.safetensors", "optimizer.safetensors")
 

@@ -93,7 +93,7 @@ def test_credit_training_evaluation_and_the_loop() -> None:
     agentcli("eval", "runs/one", *PRESET, *MODEL)
     agentcli("pass-at-k", "runs/one", *PRESET, *MODEL, "--set", "evaluation.n=2", "--set", "evaluation.k=2")
     agentcli("test-time-branch", "runs/one", *PRESET, *MODEL)
-    agentcli("run", "./own.yaml", *MODEL, "-o", "runs/loop")
+    agentcli("run", "--preset", "./own.yaml", *MODEL, "-o", "runs/loop")
 
 
 @pytest.mark.parametrize(

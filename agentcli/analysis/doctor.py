@@ -8,6 +8,7 @@ starts no engine: `agentcli env check` does that.
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -22,7 +23,7 @@ from agentcli.environments.registry import REGISTRY
 from agentcli.errors import UsageError
 from agentcli.records.free_memory import free_memory
 from agentcli.requirements import CORE, PACKAGE, requirements
-from agentcli.stages.layers import list_presets, presets_folder
+from agentcli.version import __version__
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -76,6 +77,24 @@ def examine(environ: Mapping[str, str], here: Path) -> list[Finding]:
         _presets(),
         *_machine(here, caches),
     ]
+
+
+def issue(findings: Iterable[Finding], environ: Mapping[str, str], here: Path) -> str:
+    """The findings in Markdown, to paste into a report that everybody can read.
+
+    A path that a variable of `environ` holds, such as the home folder, is named by its
+    variable, and the folder `here` by a dot: they may name people and projects.
+    """
+    lines = [f"{PACKAGE} {__version__}, {platform.platform()}", "", "```text"]
+    for finding in findings:
+        here_or_not = "here" if finding.present else "not here"
+        lines.append(f"{finding.name} ({here_or_not}): {finding.detail}")
+    text = "\n".join([*lines, "```"])
+    places = {value: f"${name}" for name, value in environ.items()} | {str(here): "."}
+    for place in sorted(places, key=len, reverse=True):
+        if place.startswith("/") and len(place) > 1:
+            text = re.sub(rf"{re.escape(place)}(?![\w.-])", places[place], text)
+    return text
 
 
 def _packages() -> list[Finding]:
@@ -217,10 +236,14 @@ def _worlds(environ: Mapping[str, str]) -> tuple[list[Finding], list[Path]]:
 
 
 def _presets() -> Finding:
+    get = f"pip install --force-reinstall {PACKAGE}"
+    try:
+        from agentcli.stages.layers import list_presets, presets_folder
+    except ImportError as error:
+        return _row("presets", _first_line(str(error)), get)
     names = [path.stem for path in list_presets()]
     if names:
         return _row("presets", ", ".join(names))
-    get = f"pip install --force-reinstall {PACKAGE}"
     return _row("presets", f"{presets_folder()}: none", get)
 
 

@@ -100,6 +100,7 @@ def main() -> None:
 
 def _run(words: list[str]) -> int | None:
     """Runs the command given by the words and returns the exit code."""
+    words = without_help(words)
     try:
         # For a completion the shell gives no command, so any of them may be needed.
         app = build(None if ASKED else words)
@@ -134,6 +135,11 @@ def _run(words: list[str]) -> int | None:
         return FAILED
 
 
+def without_help(words: list[str]) -> list[str]:
+    """`help COMMAND` is another way to type `COMMAND --help`."""
+    return [*words[1:], "--help"] if words[:1] == ["help"] else words
+
+
 def build(words: Sequence[str] | None = None) -> typer.Typer:
     """The Typer app with every subcommand.
 
@@ -144,7 +150,7 @@ def build(words: Sequence[str] | None = None) -> typer.Typer:
         name="agentcli",
         help="Train language-model agents in stages that read and write files.",
         epilog=(
-            "Example: agentcli rollout --method spark   (`agentcli STAGE --help` says "
+            "Example: agentcli rollout --method spark   (`agentcli help STAGE` says "
             "what a stage does)"
         ),
         context_settings=CONTEXT,
@@ -184,7 +190,11 @@ def _print_version(wanted: bool) -> None:
 Version = Annotated[
     bool,
     typer.Option(
-        "--version", callback=_print_version, is_eager=True, help="Print the version."
+        "--version",
+        "-V",
+        callback=_print_version,
+        is_eager=True,
+        help="Print the version.",
     ),
 ]
 

@@ -53,6 +53,8 @@ class Call:
         self.words = ["agentcli", *sys.argv[1:]]
         self.dry = bool(values.get("dry_run"))
         self.place = Places(command, values, self.note)
+        self.layers: list[str] = []
+        """Where the settings come from, once they are known."""
 
     def __enter__(self) -> "Call":
         self._bar_before = BAR.set(self._bar)
@@ -96,11 +98,14 @@ class Call:
     @cached_property
     def settings(self) -> "Settings":
         """The settings from all layers. Raises UsageError if an option does nothing."""
-        from agentcli.stages.layers import resolve
+        from agentcli.stages.layers import PROJECT, gather, merge
 
         typed = typed_settings(self.options, self.values)
         flags = {option.path: option.shown for option in self.options if option.path}
-        settings = resolve(
+        project = PROJECT if is_there(PROJECT) else None
+        if project is not None:
+            self.note(f"settings of {project} in this folder, below all others")
+        layers = gather(
             self.values.get("preset"),
             self.values.get("config") or [],
             os.environ,
@@ -108,7 +113,10 @@ class Call:
             typed,
             base=self.place.inherited(),
             names=flags,
+            project=project,
         )
+        self.layers = [layer.place for layer in layers]
+        settings = merge(layers)
         # Commands that play no world do not resolve what depends on the world.
         if "environment.name" in flags:
             from agentcli.environments.registry import settle
@@ -161,7 +169,7 @@ class Call:
 
         resume = bool(self.values.get("resume"))
         overwrite = bool(self.values.get("overwrite"))
-        return Invocation(self.words, resume, overwrite, self.progress)
+        return Invocation(self.words, resume, overwrite, self.progress, self.layers)
 
     def print_plan(
         self,

@@ -1,15 +1,21 @@
 """The command `agentcli doctor`."""
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
+from agentcli.cli.option import Option
 from agentcli.cli.options import JSON
-from agentcli.errors import MissingError
+from agentcli.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
     from agentcli.analysis.doctor import Finding
 
+ISSUE = Option(
+    "--issue", "Print Markdown for a report, without the paths of this machine.", bool
+)
 EXTRA = "extra "
 GROUPS = (("optional, not here", False, "yellow"), ("missing", True, "red"))
 """Tables of what is not here: title, whether it is required, and the colour."""
@@ -22,11 +28,15 @@ def doctor(call: Call) -> None:
     """
     import msgspec
 
-    from agentcli.analysis.doctor import examine_here
+    from agentcli.analysis.doctor import examine_here, issue
     from agentcli.reports.output import print_rows
 
+    if call.values["json"] and call.values["issue"]:
+        raise UsageError("--json and --issue are two forms of the same; give one")
     findings = examine_here()
-    if call.values["json"]:
+    if call.values["issue"]:
+        print(issue(findings, os.environ, Path.cwd()))
+    elif call.values["json"]:
         print_rows("doctor", msgspec.to_builtins(findings), json=True)
     else:
         _print_groups(findings)
@@ -36,7 +46,7 @@ def doctor(call: Call) -> None:
             remedies.append(f"{finding.name}: {finding.detail}; type: {finding.get}")
     if remedies:
         raise MissingError("; ".join(remedies))
-    if not call.values["json"]:
+    if not call.values["json"] and not call.values["issue"]:
         print(f"next: {_next_step()}")
 
 
@@ -78,5 +88,5 @@ def _next_step() -> str:
 
 
 COMMAND = Command(
-    name="doctor", body=doctor, options=(JSON,), example="agentcli doctor"
+    name="doctor", body=doctor, options=(ISSUE, JSON), example="agentcli doctor"
 )

@@ -194,7 +194,7 @@ LORA = method_option(
 
 TRACKER = running_option(
     "--tracker",
-    "Also log to tensorboard, wandb or trackio; repeatable.",
+    "Also log to tensorboard, wandb, trackio or mlflow; repeatable.",
     list[str],
     "NAME",
     completion.trackers,

@@ -31,7 +31,7 @@ KEEP = running_option(
 def run(call: Call) -> None:
     """Repeat rollout, assign-credit and train, with one folder per iteration.
 
-    PRESET sets method and world.
+    The preset sets method and world.
     """
     from agentcli.stages.loop import perform, plan
     from agentcli.training.objectives import make_objective
@@ -55,7 +55,6 @@ COMMAND = Command(
     inherits=True,
     fresh=True,
     options=(
-        options.PRESET_ARGUMENT,
         options.METHOD,
         options.CREDIT_METHOD,
         ITERATIONS,
@@ -66,8 +65,7 @@ COMMAND = Command(
         *options.SAMPLING,
         *options.GROWTH,
         options.PRM,
-        options.CONFIG,
-        options.SET,
+        *options.LAYERS,
         *options.PACE,
         *options.MACHINES,
         EVALUATE_EVERY,
@@ -77,5 +75,5 @@ COMMAND = Command(
         *options.REPORTING,
     ),
     of_methods=growth_options,
-    example="agentcli run quickstart --model runs/sft/checkpoint -o runs/rl",
+    example="agentcli run --preset quickstart --model runs/sft/checkpoint -o runs/rl",
 )

@@ -56,7 +56,7 @@ def study(call: Call) -> None:
     """
     from agentcli.analysis.credit_quality import has_tunnels
     from agentcli.records.study import COUNTED
-    from agentcli.stages.study import find_study, read_study, refuse_variables
+    from agentcli.stages.study import find_study, read_study, refuse_unseen
 
     _refuse_absurd(call)
     typed = call.values["file"]
@@ -64,7 +64,7 @@ def study(call: Call) -> None:
         _list(call)
         return
     jobs = call.values["jobs"] or 1
-    refuse_variables(os.environ)
+    refuse_unseen(os.environ)
     file = find_study(typed)
     out = call.values["out"] or Path("runs") / file.stem
     if has_tunnels(file):

@@ -21,7 +21,13 @@ Node: TypeAlias = "Command | Mapping[str, Node]"
 """A command, or a group of commands by name."""
 
 HELP = ("--help", "-h")
-BEFORE_A_COMMAND = (*HELP, "--version", "--install-completion", "--show-completion")
+BEFORE_A_COMMAND = (
+    *HELP,
+    "--version",
+    "-V",
+    "--install-completion",
+    "--show-completion",
+)
 EXPECTED = {int: "a whole number", float: "a number"}
 
 

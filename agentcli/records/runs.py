@@ -31,7 +31,7 @@ from agentcli.records.types import Manifest, StageRecord
 from agentcli.requirements import PACKAGE, requirements
 from agentcli.version import __version__
 
-BYSTANDERS = ("docs", "notebooks", "plots", "pytest", "test", "trackers")
+BYSTANDERS = ("docs", "mlflow", "notebooks", "plots", "pytest", "test", "trackers")
 """Extras that no result depends on."""
 LOCK = ".lock"
 """The file in a run that the process that writes to it keeps locked (flock).

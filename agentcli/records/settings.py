@@ -380,7 +380,9 @@ class EvaluationSettings(Section, kw_only=True):
 class TrackingSettings(Section, kw_only=True):
     """Where metrics and some trajectories are sent, besides metrics.jsonl."""
 
-    to: list[Literal["tensorboard", "wandb", "trackio"]] = field(default_factory=list)
+    to: list[Literal["tensorboard", "wandb", "trackio", "mlflow"]] = field(
+        default_factory=list
+    )
     """Names of the trackers."""
     project: str = "agentcli"
     """Project name, for trackers that have projects."""

@@ -372,6 +372,8 @@ class StageRecord(Record, kw_only=True):
     command: list[str]
     settings: dict[str, Any]
     """The fully resolved settings of the command."""
+    layers: list[str] = []
+    """Where the settings come from, the lowest first: files, variables, options."""
     versions: dict[str, str]
     git_commit: str | None
     seed: int

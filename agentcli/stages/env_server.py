@@ -55,7 +55,8 @@ SCHEMA = {"action": ACTION, "observation": OBSERVATION, "state": {}}
 class ClientData(msgspec.Struct):
     """An action, or which task a reset opens: number `seed` of the split, cyclically."""
 
-    action: str | None = None
+    action: Any = None
+    """A text. A client that reads it as JSON sends `10` as a number (verifiers does)."""
     seed: int | None = None
 
 
@@ -200,9 +201,11 @@ class ServedEpisode:
         self._state = await self._pool.start(tasks[(seed or 0) % len(tasks)])
         return self._seen(self._state, instruction=self._state.instruction)
 
-    async def _step(self, action: str | None) -> str:
+    async def _step(self, action: Any) -> str:
         if action is None:
             raise UsageError("the data of a step holds an action, which is a text")
+        if not isinstance(action, str):
+            action = msgspec.json.encode(action).decode()
         if self._state is None or self._is_done:
             raise UsageError("no episode is open in this session; send a reset first")
         self._state = await self._pool.step(self._state, action)

@@ -1,4 +1,4 @@
-"""Settings from layers: recorded ones, preset, files, variables, --set and flags.
+"""Settings from layers: of the folder, recorded, preset, files, variables, options.
 
 Every layer is a nested mapping and is checked separately, so that an error names its
 source. Later layers win, key by key; a list is replaced as a whole. A method owns its
@@ -37,6 +37,8 @@ from agentcli.stages.yaml_files import Values, parse_value, read_yaml
 PREFIX = "AGENTCLI_"
 NOT_SETTINGS = frozenset({"AGENTCLI_DEBUG", "AGENTCLI_CACHE", TOKEN_VARIABLE})
 RECORDED = "recorded settings"
+PROJECT = Path("agentcli.yaml")
+"""The settings of a folder, which all commands that are typed there begin with."""
 EXTENDS = "extends"
 """Key of a settings file: the shipped presets whose settings it starts from."""
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -68,18 +70,33 @@ def resolve(
     base: Settings | Values | None = None,
     names: Mapping[str, str] = EMPTY,
 ) -> Settings:
-    """The settings of one command.
+    """The settings of these layers. Raises what `gather` and `merge` raise."""
+    return merge(gather(preset, files, environ, sets, flags, base, names))
 
-    Precedence: defaults or `base` (recorded by a run) < preset < `files` left to right
-    < AGENTCLI_* in `environ` < `sets` ("path=value", the value in YAML) and `flags`
-    (dotted path -> value, only those that were given). `names` gives the spelling of
-    the option for a path.
 
-    Raises UsageError for an unknown key, a wrong type, one path in both `sets` and
-    `flags`, or a user's setting for a method that a later layer replaces. Raises
-    DataError for a `base` that this version cannot read.
+def gather(
+    preset: str | None = None,
+    files: Sequence[Path] = (),
+    environ: Mapping[str, str] = EMPTY,
+    sets: Sequence[str] = (),
+    flags: Values = EMPTY,
+    base: Settings | Values | None = None,
+    names: Mapping[str, str] = EMPTY,
+    project: Path | None = None,
+) -> list[Layer]:
+    """The layers of one command, the lowest first.
+
+    Precedence: defaults < `project` (of the folder) < `base` (recorded by a run) <
+    preset < `files` left to right < AGENTCLI_* in `environ` < `sets` ("path=value", the
+    value in YAML) and `flags` (dotted path -> value, only those that were given).
+    `names` gives the spelling of the option for a path.
+
+    Raises UsageError for a file that is no YAML mapping, and for one path in both
+    `sets` and `flags`.
     """
     layers = []
+    if project is not None:
+        layers.append(Layer(str(project), file_values(project), users=False))
     if base is not None:
         layers.append(Layer(RECORDED, msgspec.to_builtins(base), users=False))
     if preset is not None:
@@ -88,6 +105,16 @@ def resolve(
     layers += [Layer(str(file), file_values(file)) for file in files]
     layers += _from_environment(environ)
     layers += _from_options(sets, flags, names)
+    return layers
+
+
+def merge(layers: Sequence[Layer]) -> Settings:
+    """The settings of layers; later ones win.
+
+    Raises UsageError for an unknown key, a wrong type, or a user's setting for a method
+    that a later layer replaces. Raises DataError for recorded settings that this
+    version cannot read.
+    """
     merged = msgspec.to_builtins(Settings())
     last = {key: _last_named(layers, key, merged) for key in (*METHODS, *OPTIONED)}
     for layer in layers:

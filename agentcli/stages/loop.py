@@ -11,7 +11,7 @@ without them.
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -471,8 +471,8 @@ class Iterations:
         The loop's bar shows the stage's success under the name `of`.
         """
         within = Within(self._session.progress, of)
-        command = self._session.invocation.command
-        return Invocation(command, resume=True, progress=within)
+        typed = self._session.invocation
+        return replace(typed, resume=True, overwrite=False, progress=within)
 
     async def _learn(
         self,

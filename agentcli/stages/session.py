@@ -86,14 +86,12 @@ class Within(Progress):
 
 
 def updates_bar(
-    progress: Progress,
-    title: str,
+    progress: Progress, title: str
 ) -> Callable[[int, int, Mapping[str, float]], None]:
     """A trainer's callback (updates done, updates in all, figures) for the bar.
 
     The first call, without figures, says where training begins.
     """
-
     done = 0
 
     def move(
@@ -251,14 +249,15 @@ Result = StageRecord | EvaluationSummary
 class Invocation:
     """How a stage was called.
 
-    The command line goes into the manifest. The flags say what to do with existing
-    output, and `progress` gets what the user should see.
+    The command line and the names of the layers go into the manifest. The flags say
+    what to do with existing output, and `progress` gets what the user should see.
     """
 
     command: list[str]
     resume: bool = False
     overwrite: bool = False
     progress: Progress = field(default_factory=Progress)
+    layers: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.resume and self.overwrite:
@@ -432,12 +431,13 @@ class Session:
 
         With `latest`, runs/latest is set to this run.
         """
-        wall = time.perf_counter() - self._clock
-        seconds = {"wall": wall, **fields.pop("seconds", {})}
+        seconds = {"wall": time.perf_counter() - self._clock}
+        seconds |= fields.pop("seconds", {})
         outputs = [self._begun, *self.plan.outputs] if self._main else []
         record = StageRecord(
             command=self.invocation.command,
             settings=plain(self.settings),
+            layers=self.invocation.layers,
             versions=versions(),
             git_commit=git_commit(),
             seed=self.settings.seed,

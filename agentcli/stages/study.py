@@ -24,6 +24,7 @@ from agentcli.credit.registry import make as make_credit
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.exploration.registry import check as check_exploration
 from agentcli.records.files import write_atomic
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.section import read
 from agentcli.records.study import DEMOS, Study, seeds_of
@@ -32,6 +33,7 @@ from agentcli.stages.layers import (
     NOT_SETTINGS,
     PACKAGE,
     PREFIX,
+    PROJECT,
     file_values,
     find_preset,
     find_shipped,
@@ -154,8 +156,13 @@ def read_study(path: Path, size: str | None = None) -> Study:
     return read(values, Study, f"{path}: ")
 
 
-def refuse_variables(environ: Mapping[str, str]) -> None:
-    """Raises UsageError for a setting from the environment, which no file would show."""
+def refuse_unseen(environ: Mapping[str, str]) -> None:
+    """Raises UsageError for settings of variables or the folder, which no file shows."""
+    if is_there(PROJECT):
+        raise UsageError(
+            f"{PROJECT}: a study has its settings in its file; write them there, or "
+            "type the command in another folder"
+        )
     for name in sorted(environ):
         if name.startswith(PREFIX) and name not in NOT_SETTINGS:
             raise UsageError(
@@ -256,7 +263,7 @@ def _seed(made: StudyPlan, seed: int, shared: list[str]) -> Iterator[Chain]:
         of_arm = overlay(study.settings, study.settings_of(arm))
         words = _settings_file(made, arm, of_arm)
         run = home / arm
-        loop = ("run", study.preset, *words[2:], "--model", models[name], *tail)
+        loop = ("run", *words, "--model", models[name], *tail)
         begins = imitated[name].commands[:1] if name in imitated else ()
         command = StageCommand(run, "run", (*loop, "-o", str(run)), begins)
         commands = [command]

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from email.message import Message
@@ -11,9 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from agentcli.analysis.doctor import Finding, examine
+from agentcli.analysis.doctor import Finding, examine, issue
 from agentcli.environments.protocol import Requisite
 from agentcli.environments.registry import WORLDS
+from agentcli.version import __version__
 
 
 def named(findings: list[Finding]) -> dict[str, Finding]:
@@ -224,3 +226,46 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     row = look(tmp_path)["disk here"]
     assert (row.present, row.detail) == (False, f"{tmp_path}: 0.5 GiB free of 100.0")
+
+
+def test_a_report_holds_no_path_of_a_person_and_no_secret(tmp_path: Path) -> None:
+    home = tmp_path / "home" / "somebody"
+    environ = {
+        "PATH": str(program(home / "bin" / "c++", "echo 12").parent),
+        "HOME": str(home),
+        "AGENTCLI_CACHE": str(home / "cache"),
+        "WEBSHOP_DATA": str(tmp_path / "secret project"),
+        "OPENAI_API_KEY": "sk-very-secret",
+        "AGENTCLI_WORLD_TOKEN": "very-secret",
+    }
+    here = tmp_path / "work" / "somebody"
+    here.mkdir(parents=True)
+    text = issue(examine(environ, here), environ, here)
+    for word in ("somebody", "secret", str(tmp_path)):
+        assert word not in text
+    assert "compiler (here): $PATH/c++: 12" in text
+    assert "disk here (here): .: " in text
+    first, empty, fence, *rows, last = text.splitlines()
+    assert (first.partition(",")[0], empty, fence, last) == (f"agentcli {__version__}", "", "```text", "```")
+    assert [row.partition(" (")[0] for row in rows] == [finding.name for finding in examine(environ, here)]
+
+
+def test_a_folder_whose_name_begins_another_s_is_no_part_of_it(tmp_path: Path) -> None:
+    found = [Finding(name="x", present=True, detail="/home/ali/a, /home/alice/b, /home/al")]
+    assert "x (here): $HOME/a, /home/alice/b, /home/al" in issue(found, {"HOME": "/home/ali"}, tmp_path)
+
+
+BLOCKED = """
+import sys
+from agentcli.analysis.doctor import examine_here
+print(*[row.name for row in examine_here()], sep="\\n")
+"""
+
+
+@pytest.mark.parametrize("module", ["torch", "yaml", "numpy", "zstandard"])
+def test_every_row_is_there_where_a_package_of_the_core_is_not(module: str) -> None:
+    """A world that imports it has a row that says so in the place of its own."""
+    blocked = f"import sys; sys.modules[{module!r}] = None\n{BLOCKED}"
+    done = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, check=True)
+    names = done.stdout.splitlines()
+    assert {"python", "core", "torch", "compiler", "presets", "disk here", "cores", "memory"} <= set(names)

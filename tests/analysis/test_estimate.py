@@ -183,7 +183,7 @@ def test_an_earlier_run_says_how_long_a_tree_takes() -> None:
 
 
 def test_a_loop_expects_what_it_keeps() -> None:
-    loop = ("run", "./toy.yaml", "--model", START, "-o", "runs/new", "--iterations", "9")
+    loop = ("run", "--preset", "./toy.yaml", "--model", START, "-o", "runs/new", "--iterations", "9")
     kept = {keep: expected(*loop, "--keep", keep)["disk_bytes"] for keep in ("1", "2", "5", "20")}
     one = 12 * size(START).trained
     assert kept["2"] - kept["1"] == one

@@ -352,7 +352,7 @@ def test_dry_run_prints_settings_that_a_file_could_hold() -> None:
 
 @pytest.mark.parametrize("preset", ["quickstart", "grpo-alfworld", "spark-alfworld", "rewardflow-alfworld"])
 def test_world_and_methods_accept_every_preset(preset: str) -> None:
-    result = agentcli("run", preset, "--model", "any", "--dry-run", "--json")
+    result = agentcli("run", "--preset", preset, "--model", "any", "--dry-run", "--json")
     assert result.exit_code == 0, result.output
     counts = json.loads(result.stdout)["counts"]
     assert counts["panel_tasks"] >= counts["tasks_per_iteration"] > 0

@@ -58,6 +58,19 @@ def test_what_the_core_lacks_ends_with_code_4_after_the_rows(monkeypatch: pytest
     assert len(result.stdout.splitlines()) == 2
 
 
+def test_a_report_is_printed_whole_before_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(monkeypatch, [JAVA, CORE], "--issue")
+    assert result.exit_code == 4
+    assert "java (not here): no java on PATH\ncore (not here): trl missing\n```" in result.stdout
+    assert result.stderr == "error: core: trl missing; type: pip install agentcli\n"
+
+
+def test_two_forms_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(monkeypatch, [JAVA], "--issue", "--json")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--issue" in result.stderr
+
+
 @pytest.mark.slow
 def test_this_machine_can_run_the_core() -> None:
     result = CliRunner().invoke(build(), ["doctor", "--json"])

@@ -35,7 +35,7 @@ def test_it_is_refused_before_the_model_is_looked_for(words: tuple[str, ...], sa
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["for good", "dry"])
 def test_a_loop_is_refused_before_too(dry: tuple[str, ...]) -> None:
     sets = ("--set", "rollout.method=spark", "--set", "rollout.roots=9")
-    answer = agentcli("run", "quickstart", *sets, *dry, "--model", "./nowhere", "-q")
+    answer = agentcli("run", "--preset", "quickstart", *sets, *dry, "--model", "./nowhere", "-q")
     assert (answer.code, answer.stdout) == (2, "")
     for part in ("rollout.roots is 9, ", "rollout.leaves (8)", "lower --roots"):
         assert part in answer.stderr

@@ -10,6 +10,7 @@ import pytest
 import typer
 from agentcli.cli.app import main
 from agentcli.cli.errors import LONGEST, one_line
+from agentcli.version import __version__
 from command_line import agentcli, all_commands
 
 COMMANDS = all_commands()
@@ -32,6 +33,21 @@ def refused(*words: str) -> str:
     assert answer.stderr.count("\n") == 1
     assert list(Path().iterdir()) == []
     return answer.stderr.removeprefix("error: ").rstrip("\n")
+
+
+@pytest.mark.parametrize("words", [(), ("env",), ("run",), ("env", "serve"), ("rollout", "--method", "spark")])
+def test_help_of_a_command_is_its_option_help(words: tuple[str, ...]) -> None:
+    asked, told = agentcli("help", *words), agentcli(*words, "--help")
+    assert (asked.code, asked.stdout) == (0, told.stdout)
+    assert "Usage: " in asked.stdout
+
+
+def test_help_of_what_is_no_command_names_the_nearest() -> None:
+    assert refused("help", "rolout") == "no command rolout; did you mean rollout? type: agentcli --help"
+
+
+def test_the_version_has_a_letter() -> None:
+    assert agentcli("-V").stdout == agentcli("--version").stdout == f"{__version__}\n"
 
 
 @PATHS
@@ -100,7 +116,10 @@ def test_an_argument_too_many_of_every_command(path: tuple[str, ...]) -> None:
         (["rollout", "-o", "--overwrite"], "-o needs a value (DIR), not --overwrite; type: agentcli rollout --help"),
         (["rollout", "--temperature", "nan"], "--temperature nan: policy.temperature: expected float >= 0.0"),
         (["rollout", "--leaves", "-1"], "--leaves -1: rollout.leaves: expected int >= 1"),
-        (["run", "--tracker", "wandv"], "--tracker wandv: tracking.to[0]: must be one of tensorboard, wandb, trackio"),
+        (
+            ["run", "--tracker", "wandv"],
+            "--tracker wandv: tracking.to[0]: must be one of tensorboard, wandb, trackio, mlflow",
+        ),
         (["rollout", "--seed", "1", "--set", "seed=2"], "--set seed and --seed 1 say the same thing; keep one of them"),
     ],
 )

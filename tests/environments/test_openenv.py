@@ -141,7 +141,7 @@ def test_a_policy_learns_a_world_of_gymnasium(tmp_path: Path) -> None:
     evaluate = ("--set", "evaluation.temperature=1.0", "-q")
     further = (
         ("eval", "runs/sft", *evaluate),
-        ("run", "./toy.yaml", "--model", "runs/sft/checkpoint", "-o", "runs/rl", "-q"),
+        ("run", "--preset", "./toy.yaml", "--model", "runs/sft/checkpoint", "-o", "runs/rl", "-q"),
         ("eval", "runs/rl", *evaluate),
     )
     chained(tmp_path, text, (*SFT, *further))

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 ADAPTER = "runs/lora/checkpoint"
 SFT = ("sft", "runs/demos", "-c", "toy.yaml", "--model", ADAPTER, "-o", "new")
 TRAIN = ("train", "runs/x", "--model", ADAPTER, "-o", "new")
-RUN = ("run", "./toy.yaml", "--model", ADAPTER, "--iterations", "2", "-o", "new")
+RUN = ("run", "--preset", "./toy.yaml", "--model", ADAPTER, "--iterations", "2", "-o", "new")
 STAGES = pytest.mark.parametrize("words", [SFT, TRAIN, RUN], ids=["sft", "train", "run"])
 
 

@@ -142,7 +142,19 @@ def test_train_says_what_it_used_and_what_was_asked_for_stays_open() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_the_loop_says_it_too() -> None:
-    words = ("run", "./toy.yaml", "--model", START, "-o", "new", "--set", "rollout.method=carl", "--roots", "1")
+    words = (
+        "run",
+        "--preset",
+        "./toy.yaml",
+        "--model",
+        START,
+        "-o",
+        "new",
+        "--set",
+        "rollout.method=carl",
+        "--roots",
+        "1",
+    )
     words = (*words, "--set", "credit.method=carl", "--set", "credit.update=all")
     plan = json.loads(agentcli(*words, "--dry-run", "--json").stdout)
     assert plan["settings"]["train"]["aggregate"] == "token"

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 TRAIN = "{learning_rate: 1.0e-3, rows_per_update: 16, beta: 0.0, save_every_updates: 1}"
 PPO = ("--set", "credit.method=ppo", "--set", "train.objective=ppo")
-LOOP = ("run", "./toy.yaml", "--model", "sft/checkpoint", "--iterations", "2", *PPO, "-o", "loop", "-q")
+LOOP = ("run", "--preset", "./toy.yaml", "--model", "sft/checkpoint", "--iterations", "2", *PPO, "-o", "loop", "-q")
 CHAIN = [LOOP, (*ROLLOUT, "--critic", "loop/iteration_001/critic", "-o", "valued")]
 
 
@@ -129,7 +129,7 @@ def test_evaluations_ask_no_critic(folder: Path) -> None:
 def test_refusals(folder: Path) -> None:
     refused(agentcli(*ROLLOUT, "--critic", "./nowhere", "-o", "x"), 4, ("rollout.critic", "./nowhere"), "--critic")
     refused(agentcli(*ROLLOUT, "--critic", "nowhere", "-o", "x"), 4, "rollout.critic", "--critic")
-    loop = ("run", "./toy.yaml", "--model", "sft/checkpoint", "--set", "credit.method=ppo", "-o", "y")
+    loop = ("run", "--preset", "./toy.yaml", "--model", "sft/checkpoint", "--set", "credit.method=ppo", "-o", "y")
     refused(agentcli(*loop), 2, ("credit.method ppo", "policy-gradient"), ("train.objective=ppo", "rollout.critic"))
     train = ("train", "valued", "--model", "sft/checkpoint", "--set", "train.objective=ppo")
     options = ("--set", "train.options.critic=valued/critic")

@@ -58,6 +58,18 @@ def test_the_last_step_of_the_limit_is_done(ezpoints: str) -> None:
         assert not client.reset().done
 
 
+def test_an_action_that_a_client_read_as_a_number_is_its_text(ezpoints: str) -> None:
+    """verifiers reads what a model writes as JSON where it can."""
+    with GenericEnvClient(base_url=ezpoints).sync() as client:
+        seen = []
+        for action in ("10", 10, "true", True, '["=",2]', ["=", 2]):
+            client.reset(seed=1)
+            step = client.step({"action": action})
+            seen.append((step.observation, step.reward, step.done))
+        assert seen[::2] == seen[1::2]
+        assert seen[0] != seen[2]
+
+
 def ask(session: ClientConnection, kind: str, **data: object) -> dict[str, Any]:
     session.send(json.dumps({"type": kind, "data": data}))
     answer: dict[str, Any] = json.loads(session.recv())

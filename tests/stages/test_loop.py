@@ -16,7 +16,7 @@ from command_line import Answer, agentcli
 from compared_loops import made as made_loops
 from refusal import refused
 
-LOOP = ("run", "./toy.yaml", "--model", START, "--iterations", "3")
+LOOP = ("run", "--preset", "./toy.yaml", "--model", START, "--iterations", "3")
 EVALUATION = ("--set", "run.evaluate_every=2", "--set", "evaluation.temperature=0")
 EVALUATED = (*LOOP, *EVALUATION, "--tracker", "tensorboard", "-o", "loop")
 

@@ -17,7 +17,16 @@ __all__ = ["folder"]
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("folder")]
 
 KEEPING = ("run.keep=1", "run.evaluate_every=2", "evaluation.temperature=0", "train.save_every_updates=1")
-LOOP = ("run", "./toy.yaml", "--model", START, "--iterations", "4", *(f"--set={change}" for change in KEEPING))
+LOOP = (
+    "run",
+    "--preset",
+    "./toy.yaml",
+    "--model",
+    START,
+    "--iterations",
+    "4",
+    *(f"--set={change}" for change in KEEPING),
+)
 STRIKES = (25, 71, 44, 90, 58, 33, 76, 62, 95, 49)
 """The change of the file system that each attempt does not come to."""
 NEVER = 1_000_000

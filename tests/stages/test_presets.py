@@ -96,7 +96,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def loop(folder: Path) -> Path:
     """runs/rl, which the commands in the presets evaluate."""
-    words = ["run", "grpo-alfworld", "-c", "small.yaml", "--iterations", "1", "--model", POLICY, "-q", "-o", "runs/rl"]
+    words = [
+        "run",
+        "--preset",
+        "grpo-alfworld",
+        "-c",
+        "small.yaml",
+        "--iterations",
+        "1",
+        "--model",
+        POLICY,
+        "-q",
+        "-o",
+        "runs/rl",
+    ]
     agentcli(*words)
     return folder / "runs/rl"
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 SETTINGS = "{learning_rate: 3.0e-3, rows_per_update: 16, beta: 0.0, epochs: 6, save_every_updates: 1}"
 TRAIN = ("train", "plain", *POLICY, "--set", "train.objective=process-reward", "-q")
 PRM = ("--prm", "prm/checkpoint")
-LOOP = ("run", "./toy.yaml", "--model", "sft/checkpoint", "--credit", "grpo-prm", "--iterations", "2", "-q")
+LOOP = ("run", "--preset", "./toy.yaml", "--model", "sft/checkpoint", "--credit", "grpo-prm", "--iterations", "2", "-q")
 CHAIN = [
     ("assign-credit", "plain", "--method", "grpo", "-q"),
     (*TRAIN, "-o", "prm"),

@@ -139,5 +139,5 @@ def test_its_commands_are_accepted(name: str, folder: Path) -> None:
 
 
 def test_without_the_encoder_its_preset_says_what_to_name(folder: Path) -> None:
-    words = ("run", "rewardflow-search", "--model", "Qwen/Qwen2.5-3B-Instruct", "-o", "x", "--dry-run")
+    words = ("run", "--preset", "rewardflow-search", "--model", "Qwen/Qwen2.5-3B-Instruct", "-o", "x", "--dry-run")
     refused(agentcli(*words), 4, ["credit.embedding_model", ENCODER])

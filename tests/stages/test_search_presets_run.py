@@ -70,7 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", TRAINED)
 def test_it_trains(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    done("run", name, "-c", "small.yaml", "--model", "sft/checkpoint", "-o", name)
+    done("run", "--preset", name, "-c", "small.yaml", "--model", "sft/checkpoint", "-o", name)
     lines = list(read_records(Path(name, ITERATION, "metrics.jsonl"), TrainMetrics))
     assert lines
     assert all(math.isfinite(line.loss) for line in lines)

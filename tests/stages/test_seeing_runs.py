@@ -41,7 +41,7 @@ COMMANDS = (
     ("rollout", *START, "-o", "chain"),
     ("assign-credit", "chain", "--method", "gigpo"),
     ("train", "chain", "--set", "train.credit=gigpo"),
-    ("run", "./toy.yaml", "--model", "sft/checkpoint", "-o", "rl"),
+    ("run", "--preset", "./toy.yaml", "--model", "sft/checkpoint", "-o", "rl"),
     ("eval", "rl", "--split", "test", "--tasks", "2"),
 )
 

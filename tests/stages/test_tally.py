@@ -258,7 +258,19 @@ def test_counts_of_responses_are_those_of_the_trees_and_are_printed() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_a_loop_says_in_which_iteration_nothing_can_be_read_once() -> None:
-    loop = ("run", "./toy.yaml", "--model", START, "-o", "new", "--iterations", "2", "--set", "policy.max_tokens=4")
+    loop = (
+        "run",
+        "--preset",
+        "./toy.yaml",
+        "--model",
+        START,
+        "-o",
+        "new",
+        "--iterations",
+        "2",
+        "--set",
+        "policy.max_tokens=4",
+    )
     answer = agentcli(*loop)
     assert answer.code == 0, answer
     lines = warnings_of(answer.stderr)

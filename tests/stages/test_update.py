@@ -35,7 +35,7 @@ from resting import heard
 
 __all__ = ["folder"]
 
-LOOP = ("run", "./toy.yaml", "--model", START)
+LOOP = ("run", "--preset", "./toy.yaml", "--model", START)
 BUILT = (*LOOP, "-o", "runs/loop", "-q")
 CHILD = "run.train_in=child"
 TIMES = {"seconds", "started", "finished", "outputs"}

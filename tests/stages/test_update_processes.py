@@ -24,7 +24,7 @@ from snapshot_kills import second, struck_at_a_snapshot
 pytestmark = pytest.mark.slow
 
 SECONDS = 900.0
-LOOP = ("run", "./toy.yaml", "--model", "sft/checkpoint", "--set=run.keep=null")
+LOOP = ("run", "--preset", "./toy.yaml", "--model", "sft/checkpoint", "--set=run.keep=null")
 TWO = "run.processes=2"
 FULL: tuple[str, ...] = ("train.epochs=1",)
 LORA = ("train.lora.rank=4", "train.packing=off")

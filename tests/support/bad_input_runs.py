@@ -48,7 +48,7 @@ CHAIN = [
     ("eval", "runs/x", "--split", "test"),
     ("pass-at-k", "runs/x", "--split", "test", "-n", "2", "-k", "1", "-o", "runs/votes"),
     ("test-time-branch", "runs/x", "--split", "test", "-o", "runs/votes"),
-    ("run", "./toy.yaml", "--model", START, "-o", "runs/loop"),
+    ("run", "--preset", "./toy.yaml", "--model", START, "-o", "runs/loop"),
     ("env", "panel", "-c", "toy.yaml", "--split", "test", "-o", "panel.json"),
 ]
 ROLLOUT = ("rollout", *MODEL, "-o", "new")
@@ -60,7 +60,7 @@ SFT_ON = (*SFT[:4], "--model", START, "-o", "new")
 DEMOS = ("demos", "-c", "toy.yaml", "-o", "runs/demos", "--resume")
 ANNOTATE = ("demos", "--annotate", "runs/demos", *TEACHER, "-o", "new")
 EVAL = ("eval", "runs/x", "--split", "test", "--resume")
-RUN = ("run", "./toy.yaml", "--model", START, "-o", "new")
+RUN = ("run", "--preset", "./toy.yaml", "--model", START, "-o", "new")
 PANEL = (*ROLLOUT, "--panel", "panel.json")
 
 TREES, GIVEN, EPISODES = "runs/x/trees.jsonl", "runs/x/credit/grpo.jsonl", "runs/x/evaluation/test.jsonl"

@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import typer
-from agentcli.cli.app import command_tree, main
+from agentcli.cli.app import command_tree, main, without_help
 from agentcli.cli.call import Call, register
 from agentcli.cli.command import Command
 from agentcli.cli.typed import typed_settings
@@ -69,6 +69,7 @@ def all_commands() -> dict[tuple[str, ...], Command]:
 
 def parse(words: Sequence[str]) -> None:
     """Reads the words of one command line and does nothing; fails where they are no command with its options and settings."""
+    words = without_help(list(words))
     (name,) = [name for name in all_commands() if tuple(words[: len(name)]) == name]
     app = typer.Typer(pretty_exceptions_enable=False)
     register(dataclasses.replace(all_commands()[name], body=read_changes), app, words)

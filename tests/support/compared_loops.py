@@ -16,7 +16,7 @@ rollout: {leaves: 3, tasks_per_step: 3, concurrency: 2}
 train: {learning_rate: 1.0e-3, rows_per_update: 2, rows_per_microbatch: 2, beta: 0.0}
 evaluation: {split: test}
 """
-LOOP = ("run", "./toy.yaml", "--model", "sft/checkpoint", "--iterations", "3")
+LOOP = ("run", "--preset", "./toy.yaml", "--model", "sft/checkpoint", "--iterations", "3")
 SPARK = ("rollout.method=spark", "rollout.roots=2", "rollout.branch=fixed:.5", "credit.method=carl", "train.epochs=2")
 CHAIN = [
     ("demos", "-c", "toy.yaml", "-o", "demos"),

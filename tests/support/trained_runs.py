@@ -34,7 +34,7 @@ def make_trained_runs(start: str = "tiny") -> Path:
     trees = {f"{DEMOS}/trees.jsonl": "0" * 64}
     sft = f"agentcli sft {DEMOS} --model {start} -o {SFT}"
     record(SFT, "sft", sft, 1, inputs=trees, sections={"sft": {"model": start}})
-    loop = f"agentcli run quickstart --model {SFT}/checkpoint -o {LOOP}"
+    loop = f"agentcli run --preset quickstart --model {SFT}/checkpoint -o {LOOP}"
     model = {"policy": {"model": f"{SFT}/checkpoint"}}
     record(LOOP, "run", loop, 2, sections=model, counts={"iterations": 3})
     record(LOOP, "evaluation/L0", f"agentcli eval {LOOP} --data /home/me/alfworld", 3)

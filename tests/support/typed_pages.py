@@ -34,8 +34,8 @@ class Block(NamedTuple):
 
 
 def pages() -> list[Path]:
-    """The README, and every page of docs/ with a block."""
-    documents = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """The README, AGENTS.md, and every page of docs/ with a block."""
+    documents = [ROOT / "README.md", ROOT / "AGENTS.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return [page for page in documents if any(blocks(page))]
 
 

@@ -19,7 +19,7 @@ LARGEST_MEAN_GAP = 0.01
 
 def loop(out: str, *words: str) -> list[Path]:
     """The iterations of a loop that ended well and left no process."""
-    command = Command("run", "./toy.yaml", *words, "-o", out, "-q")
+    command = Command("run", "--preset", "./toy.yaml", *words, "-o", out, "-q")
     assert command.end() == 0, command.stderr.read_text(encoding="utf-8")
     return sorted(Path(out).glob("iteration_*"))
 

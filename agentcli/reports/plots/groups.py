@@ -36,7 +36,7 @@ def loops_by_group(runs: Sequence[Path]) -> dict[str, list[Course]]:
         if not rows:
             raise DataError(
                 f"{run}: holds no iterations of a loop; make one with: agentcli run "
-                f"PRESET -o {run}"
+                f"--preset PRESET -o {run}"
             )
         groups.setdefault(_settings_of(run), []).append((run, _course(rows)))
     return _named(groups)

@@ -1,4 +1,4 @@
-"""Sends metrics and sampled trajectories to TensorBoard, Weights & Biases or trackio.
+"""Sends metrics and sampled trajectories to TensorBoard, W&B, trackio or MLflow.
 
 Only these and the settings are sent, through the trackers' official clients. The
 callbacks of transformers are not suitable: they number updates from the Trainer's
@@ -48,6 +48,8 @@ class Sampled(NamedTuple):
 Log = Callable[[Mapping[str, float], Sequence[TextRow], int], None]
 """(figures, texts, step)"""
 NO_FIGURES = ("schema_version", "update")
+NEEDS = {"mlflow": ("mlflow-skinny", "mlflow")}
+"""The package of a tracker and its extra, where they are not the name and trackers."""
 
 
 def check_trackers(
@@ -60,13 +62,14 @@ def check_trackers(
     unless it is offline; UsageError if the folder cannot be written.
     """
     for name in tracking.to if tracking else ():
+        package, extra = NEEDS.get(name, (name, "trackers"))
         try:
             # An import would succeed for any folder called wandb, and W&B creates one.
-            metadata.version(name)
+            metadata.version(package)
         except metadata.PackageNotFoundError as error:
             raise MissingError(
                 f"tracking.to: {name} is not installed; get it with: pip install "
-                "'agentcli[trackers]'"
+                f"'agentcli[{extra}]'"
             ) from error
         if name == "wandb":
             _check_key()
@@ -310,7 +313,63 @@ def _trackio(tracked: Tracked, first: int) -> Iterator[Log]:
             trackio.finish()
 
 
-OPENERS = {"tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio}
+@contextmanager
+def _mlflow(tracked: Tracked, first: int) -> Iterator[Log]:
+    """Logs to one MLflow run: at MLFLOW_TRACKING_URI, or into files in the folder."""
+    # Otherwise its import would send figures about its use.
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    # Its newer releases refuse to begin a store of files unless they are told to.
+    os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
+    from mlflow.entities import Metric, Param
+    from mlflow.tracking import MlflowClient
+
+    files = (tracked.folder / "mlflow").absolute().as_uri()
+    client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI", files))
+    kept = tracked.folder / "mlflow-run"
+    last = 0
+    if is_there(kept):
+        run = client.get_run(_remembered(kept, ""))
+        for key in run.data.metrics:
+            points = client.get_metric_history(run.info.run_id, key)
+            last = max([last, *(point.step for point in points)])
+        client.update_run(run.info.run_id, status="RUNNING")
+    else:
+        project = tracked.tracking.project
+        experiment = client.get_experiment_by_name(project)
+        place = experiment.experiment_id if experiment else None
+        run = client.create_run(
+            place or client.create_experiment(project),
+            run_name=tracked.tracking.name or tracked.name,
+        )
+        params = [Param(name, str(value)) for name, value in tracked.settings.items()]
+        client.log_batch(run.info.run_id, params=params)
+        _remembered(kept, run.info.run_id)
+    name = run.info.run_id
+
+    def log(figures: Mapping[str, float], texts: Sequence[TextRow], step: int) -> None:
+        # MLflow would store a step again when a resumed training repeats it.
+        if step <= last:
+            return
+        now = int(time.time() * 1000)
+        points = [Metric(key, float(one), now, step) for key, one in figures.items()]
+        client.log_batch(name, metrics=points)
+        for number, text in enumerate(texts, 1):
+            client.log_text(name, text[-1], f"{SAMPLES}/{step}-{number}.txt")
+
+    ended = "FAILED"
+    try:
+        yield log
+        ended = "FINISHED"
+    finally:
+        client.set_terminated(name, ended)
+
+
+OPENERS = {
+    "tensorboard": _tensorboard,
+    "wandb": _wandb,
+    "trackio": _trackio,
+    "mlflow": _mlflow,
+}
 
 
 def _as_code(row: TextRow) -> str:

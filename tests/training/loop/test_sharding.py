@@ -138,7 +138,7 @@ def test_what_cannot_be_shared_is_refused(rollout):
     [
         ("demos", "--preset", "quickstart"),
         ("rollout", "--preset", "quickstart", "--model", "model"),
-        ("run", "quickstart", "--model", "model"),
+        ("run", "--preset", "quickstart", "--model", "model"),
         ("eval", "--preset", "quickstart", "--model", "model", "-o", "new"),
     ],
 )

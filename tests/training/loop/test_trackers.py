@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from functools import partial
@@ -36,6 +37,7 @@ def wandb_alone(tmp_path, monkeypatch):
     wandb.teardown()
 
 
+BLOCK, FULL, LAST = 2**15, 1, 4
 SAMPLED = Sampled({"rollout/success": 0.25}, [("one", "kind", "success", "<script>x</script>\n# 1 go")])
 
 
@@ -141,11 +143,30 @@ def test_sft_is_tracked_too(rollout, tmp_path):
     assert found["sft/loss"] == pytest.approx(fields(metrics, SftMetrics, "loss"), rel=1e-6)
 
 
+def kept_by_wandb(file):
+    """The records of a .wandb file, which is a log of LevelDB (its log_format.md) after seven bytes.
+
+    wandb's own reader is not in all of its releases.
+    """
+    data, whole = file.read_bytes(), b""
+    place = 7
+    while place + 7 <= len(data):
+        if BLOCK - place % BLOCK < 7:
+            # Too little for a header: padding up to the next block.
+            place += BLOCK - place % BLOCK
+            continue
+        size, kind = struct.unpack("<xxxxHB", data[place : place + 7])
+        whole += data[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (FULL, LAST):
+            yield whole
+            whole = b""
+
+
 @pytest.mark.usefixtures("wandb_alone")
 def test_wandb_keeps_figures_and_settings_and_nothing_else(rollout, tmp_path, monkeypatch, capfd):
     """Offline. What would upload a model or watch gradients through transformers' callback is switched on, and ignored."""
     from wandb.proto import wandb_internal_pb2
-    from wandb.sdk.internal.datastore import DataStore
 
     for name, value in {
         "WANDB_MODE": "offline",
@@ -162,9 +183,7 @@ def test_wandb_keeps_figures_and_settings_and_nothing_else(rollout, tmp_path, mo
     assert len(files) == 2
     history, runs, kinds = {}, set(), set()
     for file in files:
-        store = DataStore()
-        store.open_for_scan(str(file))
-        while (data := store.scan_data()) is not None:
+        for data in kept_by_wandb(file):
             record = wandb_internal_pb2.Record()
             record.ParseFromString(data)
             kind = record.WhichOneof("record_type")

@@ -67,7 +67,7 @@ def test_a_preset_runs_one_iteration(name: str) -> None:
         # Pairs need a policy that sometimes wins, which so small a one does not.
         done("rollout", "--preset", name, "--tasks", "2", *words, "-o", f"loops/{name}")
         return
-    done("run", name, *words, "-o", f"loops/{name}")
+    done("run", "--preset", name, *words, "-o", f"loops/{name}")
     run = Path(f"loops/{name}/iteration_000")
     assert read_json(run / "manifest.json", Manifest).stages["train"]
     for line in read_records(run / "metrics.jsonl", TrainMetrics):
