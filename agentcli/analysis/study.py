@@ -7,7 +7,7 @@ the same policy and were evaluated on the same panel.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -395,7 +395,7 @@ def settled(
     """
     deciding = next(iter(study.panels))
     rates = {one.arm: one.panels[deciding]["success"] for one in found.outcomes}
-    arms = dict(study.arms)
+    arms: dict[str, Mapping[str, Any]] = {**study.arms}
     chosen = []
     for arm in played:
         values = study.arms[arm]

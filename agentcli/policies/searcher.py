@@ -24,7 +24,7 @@ from agentcli.policies.model_free import ModelFree
 from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.protocol import Answer, Moment
 from agentcli.records.files import derive_seed
-from agentcli.records.settings import REFUTED, ExploreTags
+from agentcli.records.settings import ExploreTags
 
 INTERVAL = 5
 """Steps that share a chance to be tagged (SPARK Table 9)."""
@@ -67,7 +67,7 @@ class Searcher(ModelFree):
         number, first = next(iter(moves.items()))
         actions = {number: move.action for number, move in moves.items()}
         tag = first.tag
-        if explore == REFUTED:
+        if isinstance(explore, str):
             says = is_refuted(copies[number - 1], first.action, self._exploring)
         else:
             says = tagged(request, explore)

@@ -447,7 +447,8 @@ def results_of_run(run: RunDirectory) -> ResultsByKind:
 def fork_depth_of(run: RunDirectory) -> int | None:
     """The median depth of the forks of the rollout in `run`; None if it has none."""
     record = run.finished("rollout")
-    return record and record.statistics.get("fork_depth")
+    depth: int | None = record.statistics.get("fork_depth") if record else None
+    return depth
 
 
 def tasks_of(settings: Settings, world: World) -> tuple[Panel, int]:
