@@ -4,16 +4,18 @@ Rates of an arm and of the reference are compared seed by seed, since both began
 the same policy and were evaluated on the same panel.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any, get_args
 
 import msgspec
 from msgspec.structs import replace
 
 from agentcli.analysis.advice import draws
 from agentcli.analysis.compare_training import read_iteration
-from agentcli.errors import DataError
+from agentcli.analysis.tree_measures import measure_trees
+from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.seeds import ROUNDING, area_under, paired_t, steps_to_level
 from agentcli.evaluation.statistics import wilcoxon_exact
@@ -22,6 +24,9 @@ from agentcli.records.files import read_json, read_records
 from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.study import (
     COUNTED,
+    DROP,
+    LOOP,
+    TRAINING_TOKENS,
     ArmOutcome,
     Measured,
     SearchChoice,
@@ -29,13 +34,12 @@ from agentcli.records.study import (
     Spent,
     Study,
     StudyResults,
+    Summarised,
 )
 from agentcli.records.types import Outcome, Tree
 from agentcli.stages.layers import nest, overlay
-from agentcli.stages.study import StudyPlan
+from agentcli.stages.study import StudyPlan, plan
 
-LOOP = "loop"
-"""The panel of what the training's own trajectories show."""
 AREA = "area"
 """The mean success over all iterations."""
 FEWEST_SEEDS = 6
@@ -52,6 +56,7 @@ WINDOW = 5
 def results(made: StudyPlan, rules: Sequence[str] = ()) -> StudyResults:
     """Everything that has ended. `rules` are its `rules`. Raises DataError for a damaged file."""
     outcomes = list(_outcomes(made))
+    add_training_tokens(outcomes, made.study)
     reference = made.study.reference
     gains = list(differences(outcomes, reference, _began(made, outcomes)))
     for one in gains:
@@ -99,11 +104,14 @@ def _outcomes(made: StudyPlan) -> Iterator[ArmOutcome]:
             if f"{arm} {seed}" not in ended:
                 continue
             folder = made.out / str(seed) / arm
+            run = RunDirectory(folder)
             panels = {}
             for label in made.study.panels:
-                file = RunDirectory(folder).evaluation(label).with_suffix(".json")
+                file = run.evaluation(label).with_suffix(".json")
                 summary = read_json(file, EvaluationSummary)
-                panels[label] = measured(summary, made.study.measures)
+                trees = read_records(run.evaluation_trees(label), Tree)
+                panels[label] = measured(summary, made.study.measures, trees)
+            add_drops(panels, made.study)
             outcome = ArmOutcome(arm=arm, seed=seed, panels=panels)
             if arm in made.arms:
                 add_loop(outcome, folder)
@@ -130,16 +138,52 @@ def _began(
 
 
 def measured(
-    summary: EvaluationSummary, measures: Sequence[Measured]
+    summary: EvaluationSummary, measures: Sequence[Measured], trees: Iterable[Tree] = ()
 ) -> dict[str, float]:
-    """The measures of one evaluation, and pass@k where it has that."""
-    values = {}
+    """The measures of one evaluation, and pass@k where it has that.
+
+    `trees` are read if a measure needs them.
+    """
+    values: dict[str, float] = {}
     for measure in measures:
-        value = getattr(summary, measure)
-        values[str(measure)] = value.rate if measure == "success" else float(value)
+        if measure in get_args(Summarised):
+            value = getattr(summary, measure)
+            values[measure] = value.rate if measure == "success" else float(value)
+        elif measure == "tokens_per_step":
+            values[measure] = summary.tokens / max(1.0, summary.steps)
+    of_trees = {str(measure) for measure in measures} - values.keys()
+    if of_trees:
+        values |= measure_trees(trees, of_trees)
     for k, rate in (summary.pass_at_k or {}).items():
         values[f"pass@{k}"] = rate.rate
     return values
+
+
+def add_drops(panels: Mapping[str, dict[str, float]], study: Study) -> None:
+    """Adds the share of a panel's success that is lost on another (SPARK Table 3).
+
+    Without any success there is nothing to lose, and no value.
+    """
+    for label, panel in study.panels.items():
+        if panel.drop_from is None:
+            continue
+        base = panels[panel.drop_from]["success"]
+        if base > 0:
+            panels[label][DROP] = 1 - panels[label]["success"] / base
+
+
+def add_training_tokens(outcomes: Sequence[ArmOutcome], study: Study) -> None:
+    """Adds the tokens of each loop as a share of the reference's (SPARK Table 2).
+
+    Only where a paper's figure is of them. A policy that is no model generates none.
+    """
+    if all(result.measure != TRAINING_TOKENS for result in study.results):
+        return
+    spent = {(one.arm, one.seed): one.totals.get("tokens", 0.0) for one in outcomes}
+    for one in outcomes:
+        base = spent.get((study.reference, one.seed), 0.0)
+        if one.totals and base > 0:
+            one.panels[LOOP] = {TRAINING_TOKENS: spent[one.arm, one.seed] / base}
 
 
 def add_loop(outcome: ArmOutcome, folder: Path) -> None:
@@ -297,10 +341,37 @@ def unlike(
             yield f"{name}: {', '.join(parts)} of {reference}'s"
 
 
-def searched(study: Study, search: SearchChoice) -> Study:
-    """The study that is played first: every arm with every value, on one seed."""
+def refuse_counted(search: SearchChoice, counted: Sequence[int], most: int) -> None:
+    """Raises UsageError where the seed of a search counts.
+
+    Seeds may be added to `counted` until there are `most`.
+    """
+    further = max(0, most - len(counted))
+    added = range(max(counted) + 1, max(counted) + further + 1)
+    if search.seed in (*counted, *added):
+        raise UsageError(f"search.seed: {search.seed} is among the seeds that count")
+
+
+def one_seed_more(
+    made: StudyPlan, most: int, narrower: float | None
+) -> StudyPlan | None:
+    """The study with a further seed; None if intervals are narrow or seeds enough.
+
+    The arms stay those of `made`.
+    """
+    if narrower is None or len(made.seeds) >= most:
+        return None
+    if not too_wide(results(made), narrower):
+        return None
+    seeds = ",".join(map(str, [*made.seeds, max(made.seeds) + 1]))
+    return plan(made.study, made.out, only=made.arms, seeds=seeds)
+
+
+def searched(study: Study, search: SearchChoice, played: Sequence[str]) -> Study:
+    """The study that is played first: these arms with every value, on one seed."""
     arms = {}
-    for arm, values in study.arms.items():
+    for arm in played:
+        values = study.arms[arm]
         for value in search.values:
             arms[f"{arm}-{value:g}"] = overlay(values, nest(search.path, value))
     return replace(
@@ -314,18 +385,20 @@ def searched(study: Study, search: SearchChoice) -> Study:
 
 
 def settled(
-    study: Study, search: SearchChoice, found: StudyResults
+    study: Study, search: SearchChoice, found: StudyResults, played: Sequence[str]
 ) -> tuple[Study, str]:
     """The study with the value that did best for each arm, and which these are.
 
     The best has the greatest success on the deciding panel; of several, the first.
-    Raises DataError where the search has not ended.
+    `played` are the arms that were searched; the others stay as they are. Raises
+    DataError where the search has not ended.
     """
     deciding = next(iter(study.panels))
     rates = {one.arm: one.panels[deciding]["success"] for one in found.outcomes}
-    arms = {}
+    arms: dict[str, Mapping[str, Any]] = {**study.arms}
     chosen = []
-    for arm, values in study.arms.items():
+    for arm in played:
+        values = study.arms[arm]
         names = {value: f"{arm}-{value:g}" for value in search.values}
         if not all(name in rates for name in names.values()):
             raise DataError(f"{arm}: the search of {search.path} has not ended")

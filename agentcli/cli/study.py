@@ -31,7 +31,7 @@ SEEDS = file_option(
 )
 MOST = 1000
 """Runs at a time, and seeds."""
-WRITTEN = ("study.json", "study.md", "loops.svg", "gains.svg")
+WRITTEN = ("study.json", "study.md", "took.yaml", "loops.svg", "gains.svg")
 ADDED = file_option(
     "--add-seeds",
     "Add seeds after those of the file, up to N in all, until --narrower holds.",
@@ -77,7 +77,7 @@ def study(call: Call) -> None:
         if after is None:
             return
         chosen = after
-    made = _plan(call, chosen, out, call.values["seeds"])
+    made = _plan(call, chosen, out)
     if call.dry:
         _preview(call, made, jobs)
         return
@@ -106,10 +106,10 @@ def _refuse_absurd(call: Call) -> None:
         raise UsageError("--add-seeds N and --narrower POINTS need each other")
 
 
-def _plan(call: Call, chosen: "Study", out: Path, seeds: str | None) -> "StudyPlan":
+def _plan(call: Call, chosen: "Study", out: Path) -> "StudyPlan":
     from agentcli.stages.study import plan
 
-    return plan(chosen, out, only=call.values["only"] or [], seeds=seeds)
+    return plan(chosen, out, only=call.values["only"] or [], seeds=call.values["seeds"])
 
 
 def _search(
@@ -119,38 +119,34 @@ def _search(
 
     None where a dry run has said all that it can: the search is still to be played.
     """
-    from agentcli.analysis.study import results, searched, settled
-    from agentcli.records.study import seeds_of
-    from agentcli.stages.study import plan
+    from agentcli.analysis.study import refuse_counted, results, searched, settled
+    from agentcli.stages.study import arms_of, counted_seeds, plan
 
-    counted = seeds_of(call.values["seeds"] or chosen.seeds, "seeds")
-    most = max(counted) + max(0, (call.values["add_seeds"] or 0) - len(counted))
-    if search.seed in (*counted, *range(max(counted) + 1, most + 1)):
-        raise UsageError(f"search.seed: {search.seed} is among the seeds that count")
-    trial = plan(searched(chosen, search), out)
+    counted = counted_seeds(chosen, call.values["seeds"])
+    refuse_counted(search, counted, call.values["add_seeds"] or 0)
+    arms = arms_of(chosen, call.values["only"] or [])
+    trial = plan(searched(chosen, search, arms), out)
     if trial.left and call.dry:
         _preview(call, trial, call.values["jobs"] or 1)
         return None
     if trial.left:
         _play(call, trial)
-    chosen, rule = settled(chosen, search, results(trial))
+    chosen, rule = settled(chosen, search, results(trial), arms)
     rules.append(rule)
     return chosen
 
 
 def _play_seeds(call: Call, made: "StudyPlan", rules: list[str]) -> None:
     """Plays the seeds, and those that --add-seeds asks for; reports what has ended."""
-    from agentcli.analysis.study import results, too_wide
+    from agentcli.analysis.study import one_seed_more
 
-    most = call.values["add_seeds"] or 0
+    narrower = call.values["narrower"]
+    further: StudyPlan | None = made
     try:
-        _play(call, made)
-        while len(made.seeds) < most:
-            if not too_wide(results(made), call.values["narrower"]):
-                break
-            seeds = ",".join(map(str, [*made.seeds, max(made.seeds) + 1]))
-            made = _plan(call, made.study, made.out, seeds)
+        while further is not None:
+            made = further
             _play(call, made)
+            further = one_seed_more(made, call.values["add_seeds"] or 0, narrower)
     finally:
         _report(call, made, rules)
 
@@ -187,10 +183,12 @@ def _report(call: Call, made: "StudyPlan", rules: list[str]) -> None:
     from agentcli.errors import MissingError
     from agentcli.records.files import write_json
     from agentcli.reports.study import draw, print_study
+    from agentcli.stages.study import write_took
 
     found = results(made, rules)
     if not found.outcomes:
         return
+    write_took(made)
     write_json(made.out / "study.json", found)
     print_study(found, made.out, json=call.values["json"], quiet=call.values["quiet"])
     try:

@@ -280,6 +280,19 @@ class Toolbox(Protocol):
 
 
 @runtime_checkable
+class Forejudging(Toolbox, Protocol):
+    """A world that scores its tools by their kind, before any is run."""
+
+    def forejudge(self, context: Context, argument: str) -> Verdict:
+        """Scores each tool, and a thought, by what the agent itself can know.
+
+        `argument` is what the tool would be called with. Raises UsageError for a task
+        of which nothing is known but the answer.
+        """
+        ...
+
+
+@runtime_checkable
 class Guiding(Protocol):
     """A world with too many actions to list; full prompts show these texts instead."""
 

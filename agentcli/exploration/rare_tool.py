@@ -44,7 +44,7 @@ class RareToolRollout(RolloutSettings, kw_only=True):
         default_factory=partial(JudgeSettings, kind=TOOL_JUDGE)
     )
     """The model that scores the actions: any kind of policy, or tool-judge, which runs
-    every tool and knows the answer.
+    every tool and knows the answer, or plausible, which scores them by their kind.
     """
     select: Rule = "rarity"
     """Which action is run. rarity: the lowest score among the viable tools (Rare-tool).

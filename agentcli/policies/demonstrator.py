@@ -18,7 +18,7 @@ from agentcli.policies.protocol import Policy, Reply, Request
 from agentcli.policies.searcher import Searcher
 from agentcli.prompts.protocol import Answer
 from agentcli.records.files import derive_seed
-from agentcli.records.settings import DemosSettings
+from agentcli.records.settings import REFUTED, DemosSettings
 
 FAULTS = {"stray": ("think", "try this"), "noise": ("explore", "try anything")}
 """The reasoning tag and the sentence that accompany the action, by mask."""
@@ -55,6 +55,11 @@ class Demonstrator:
             )
         else:
             refuse_habits(settings)
+        if settings.explore == REFUTED and not world.card.exploring:
+            raise UsageError(
+                f"demos.explore: {REFUTED}: {world.card.name} has no moves that look "
+                "somewhere; give chances, for instance demos.explore=[0.2]"
+            )
         self.seconds = 0.0
         self._inner = inner
         self._settings = settings

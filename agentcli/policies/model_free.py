@@ -10,6 +10,7 @@ from collections.abc import Collection
 import msgspec
 
 from agentcli.environments.engines.pool import EnginePool
+from agentcli.environments.protocol import Forejudging, Verdict
 from agentcli.errors import EngineError, PolicyError, UsageError
 from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.protocol import Answer
@@ -17,6 +18,8 @@ from agentcli.records.files import derive_seed
 
 QUERY = "Query: "
 """The beginning of the line with the query, a JSON string, in a judge's message."""
+JUDGES = "tool-judge or plausible"
+"""The kinds that read it."""
 
 
 class ModelFree:
@@ -130,8 +133,30 @@ class ToolJudge(ModelFree):
         failed, UsageError if the engine cannot judge.
         """
         argument = query_of(request.message.text)
-        verdict = await self._pool.judge(request.states[0], argument)
-        return Reply(text=msgspec.json.encode(verdict).decode())
+        return _written(await self._pool.judge(request.states[0], argument))
+
+
+class KindJudge(ModelFree):
+    """A judge: the world scores every tool by its kind, and none is run.
+
+    It answers the question that ToolJudge answers, from what the agent knows too.
+    """
+
+    def __init__(self, world: Forejudging) -> None:
+        self._world = world
+
+    async def respond(self, request: Request) -> Reply:
+        """The verdict as JSON.
+
+        Raises PolicyError for a message without a query, UsageError for a task that the
+        world cannot forejudge.
+        """
+        argument = query_of(request.message.text)
+        return _written(self._world.forejudge(request.moment.copies[0], argument))
+
+
+def _written(verdict: Verdict) -> Reply:
+    return Reply(text=msgspec.json.encode(verdict).decode())
 
 
 def query_of(message: str) -> str:
@@ -145,8 +170,8 @@ def query_of(message: str) -> str:
         try:
             return msgspec.json.decode(line.removeprefix(QUERY), type=str)
         except msgspec.DecodeError as error:
-            raise PolicyError(f"policy.kind tool-judge: the query: {error}") from error
+            raise PolicyError(f"policy.kind {JUDGES}: the query: {error}") from error
     raise PolicyError(
-        f"policy.kind tool-judge: the message has no line that begins with {QUERY!r}; "
+        f"policy.kind {JUDGES}: the message has no line that begins with {QUERY!r}; "
         "use it as rollout.judge.kind of --method rare-tool"
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from agentcli.environments.protocol import World
+from agentcli.environments.protocol import Forejudging, World, world_as
 from agentcli.errors import MAKE_A_MODEL, MissingError, UsageError
 from agentcli.policies.protocol import Policy
 from agentcli.records.settings import Settings
@@ -28,6 +28,7 @@ POLICIES = {
     "random": "agentcli.policies.registry:random",
     "demonstrator": "agentcli.policies.registry:demonstrator",
     "tool-judge": "agentcli.policies.registry:tool_judge",
+    "plausible": "agentcli.policies.registry:plausible",
 }
 """Name -> "module:function". demonstrator: the policy described by settings.demos, with
 its deliberate faults.
@@ -38,7 +39,7 @@ LOADING = ("transformers", "vllm")
 adapter.
 """
 
-MODEL_FREE = ("expert", "search", "random", "tool-judge")
+MODEL_FREE = ("expert", "search", "random", "tool-judge", "plausible")
 """Policies that do not use a model."""
 
 REGISTRY = Registry("agentcli.policies", POLICIES, key="policy.kind", kind="policy")
@@ -175,3 +176,12 @@ def tool_judge(
     from agentcli.policies.model_free import ToolJudge
 
     return ToolJudge(pool)
+
+
+def plausible(
+    settings: Settings, world: World, pool: Any, model_dir: str | None
+) -> Policy:
+    """The world's verdict on its tools by their kind. It judges, and cannot act."""
+    from agentcli.policies.model_free import KindJudge
+
+    return KindJudge(world_as(world, Forejudging, "policy.kind", "plausible"))

@@ -24,6 +24,7 @@ from agentcli.policies.model_free import ModelFree
 from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.protocol import Answer, Moment
 from agentcli.records.files import derive_seed
+from agentcli.records.settings import ExploreTags
 
 INTERVAL = 5
 """Steps that share a chance to be tagged (SPARK Table 9)."""
@@ -40,6 +41,7 @@ class Searcher(ModelFree):
     def __init__(self, world: World) -> None:
         self._tutor = world_as(world, Tutor, "--policy", "search")
         self._sound = self._tutor.habits()
+        self._exploring = world.card.exploring
 
     async def respond(self, request: Request) -> Reply:
         return self.respond_with(request, self._sound)
@@ -48,11 +50,11 @@ class Searcher(ModelFree):
         self,
         request: Request,
         habits: msgspec.Struct,
-        explore: Sequence[float] = (1.0,),
+        explore: ExploreTags = (1.0,),
     ) -> Reply:
         """The next moves of an expert with these habits.
 
-        `explore` is `demos.explore`: the chance that a search is tagged as one.
+        `explore` is `demos.explore`: which searches are tagged as such.
         """
         started = time.perf_counter()
         copies = request.moment.copies
@@ -62,10 +64,14 @@ class Searcher(ModelFree):
 
         moves = next_moves(request.moment, search)
         self.seconds += time.perf_counter() - started
-        first = next(iter(moves.values()))
+        number, first = next(iter(moves.items()))
         actions = {number: move.action for number, move in moves.items()}
         tag = first.tag
-        if tag == "explore" and not tagged(request, explore):
+        if isinstance(explore, str):
+            says = is_refuted(copies[number - 1], first.action, self._exploring)
+        else:
+            says = tagged(request, explore)
+        if tag == "explore" and not says:
             tag = "think"
         answer = Answer(tag, first.sentence, actions)
         text = request.form.write(answer, request.moment)
@@ -83,6 +89,18 @@ def tagged(request: Request, explore: Sequence[float]) -> bool:
     step = max(len(copy.actions) for copy in request.moment.copies)
     chance = explore[min(step // INTERVAL, len(explore) - 1)]
     return random.Random(derive_seed(request.seed, "explore")).random() < chance
+
+
+def is_refuted(context: Context, action: str, exploring: Collection[str]) -> bool:
+    """Whether the last move looked in vain, since this search goes on elsewhere.
+
+    `exploring` are the first words of moves that look somewhere. Opening the box that
+    was just walked up to is still the same look.
+    """
+    last = context.actions[-1] if context.actions else ""
+    verb, _, place = last.partition(" ")
+    thing = place.removeprefix("to ")
+    return verb in exploring and not f" {action}".endswith(f" {thing}")
 
 
 def next_moves(moment: Moment, search: Advise) -> dict[int, Advice]:

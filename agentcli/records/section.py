@@ -53,10 +53,10 @@ def read(
         # The check in the class itself already says "field: fault".
         if not path:
             raise UsageError(f"{place}{fault}") from error
-        choices = [str(choice) for choice in choices_at(kind, path)]
+        value = value_at(values, path)
+        choices = [str(choice) for choice in choices_at(kind, path, value)]
         if choices:
             fault = f"must be one of {', '.join(choices)}"
-            value = value_at(values, path)
             if value is not None:
                 close = closest(str(value), choices)
                 fault += f", is {value!r}" + (
@@ -81,15 +81,24 @@ def section_in(kind: Any) -> type[msgspec.Struct] | None:
     return None
 
 
-def choices_at(section: type[msgspec.Struct], path: str) -> tuple[Any, ...]:
-    """The values that a Literal setting, or each item of a list of them, may have."""
+def choices_at(section: type[msgspec.Struct], path: str, value: Any) -> tuple[Any, ...]:
+    """The values that a Literal setting, or each item of a list of them, may have.
+
+    `value` is what it has.
+    """
     kind: Any = section
     for key in path.partition("[")[0].split("."):
         inner = section_in(kind)
         kind = None if inner is None else _types(inner).get(key)
     if "[" in path and get_origin(kind) is list:
         (kind,) = get_args(kind)
-    for one in (kind, *get_args(kind)):
+    kinds = (kind, *get_args(kind))
+    # A setting that may also be a list of numbers has more than these choices.
+    if not isinstance(value, str) and any(
+        get_origin(one) is Annotated for one in kinds
+    ):
+        return ()
+    for one in kinds:
         if get_origin(one) is Literal:
             return get_args(one)
     return ()

@@ -203,6 +203,10 @@ class PromptSettings(Section, kw_only=True):
     """
 
 
+REFUTED = "refuted"
+ExploreTags = Literal["refuted"] | Annotated[tuple[Share, ...], Meta(min_length=1)]
+
+
 class DemosSettings(Section, kw_only=True):
     """Demonstrations, and the faults that are added to them on purpose."""
 
@@ -229,9 +233,10 @@ class DemosSettings(Section, kw_only=True):
     """Share of episodes in which the expert visits places in a random order; otherwise
     it follows the order of the commands.
     """
-    explore: Annotated[tuple[Share, ...], Meta(min_length=1)] = (1.0,)
+    explore: ExploreTags = (1.0,)
     """Chance that a search move is tagged <explore>, in the steps 1 to 5, 6 to 10, and
-    so on; the last one holds for all later steps. SPARK's demonstrations have few tags
+    so on; the last one holds for all later steps. refuted: a search move is tagged if
+    the move before it looked somewhere in vain. SPARK's demonstrations have few tags
     (its Table 9), so that forks are left for later steps.
     """
     keep: Literal["all", "success"] = "success"

@@ -8,9 +8,12 @@ Step.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 from agentcli.records.types import StopReason
+
+ROUNDING = 1e-9
 
 
 class Acting(Protocol):
@@ -104,6 +107,18 @@ def shares_by_depth(forks: Iterable[int] | Counter[int]) -> list[float]:
     counts = Counter(forks)
     deepest = max(counts, default=0)
     return [counts[depth] / counts.total() for depth in range(1, deepest + 1)]
+
+
+def median_depth(shares: Sequence[float]) -> int | None:
+    """The least depth that half of the forks do not exceed; None without forks.
+
+    shares: at depth 1, 2, ..., as `shares_by_depth`.
+    """
+    for depth, share in enumerate(accumulate(shares), 1):
+        # Shares are rounded: half of 6 forks may sum to a little less.
+        if share > 0.5 - ROUNDING:
+            return depth
+    return None
 
 
 def was_sampled(step: Answered) -> bool:

@@ -14,7 +14,7 @@ from agentcli.records.types import SCHEMA_VERSION, Record
 LARGEST_SEED = 2**31 - 1
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$(?!\n)")]
 """A name of an arm or a panel; it becomes the name of a folder or a file."""
-Measured = Literal[
+Summarised = Literal[
     "success",
     "score",
     "steps",
@@ -25,13 +25,45 @@ Measured = Literal[
     "malformed",
     "inadmissible",
 ]
-"""What is measured on a panel, as in agentcli.evaluation.record.Results."""
+"""What a panel's summary says (agentcli.evaluation.record.Results)."""
+TreeMeasured = Literal[
+    "invalid_states",
+    "unique_states",
+    "unique_actions",
+    "diversity",
+    "actions",
+    "actions_std",
+    "nodes",
+    "edges",
+]
+"""What its trees show (agentcli.analysis.tree_measures)."""
+Measured = Literal[Summarised, TreeMeasured, "tokens_per_step"]
+"""What is measured on a panel."""
+DROP = "drop"
+"""Measure of a panel with `drop_from`."""
+TRAINING_TOKENS = "training_tokens"
+"""Measure of the loops: tokens that training generated, in % of the reference's."""
+LOOP = "loop"
+"""The panel of what the training's own trajectories show."""
 Figured = Literal[
-    Measured, "pass@1", "pass@2", "pass@4", "pass@8", "pass@16", "pass@32"
+    Measured,
+    "drop",
+    "training_tokens",
+    "pass@1",
+    "pass@2",
+    "pass@4",
+    "pass@8",
+    "pass@16",
+    "pass@32",
 ]
 """What a paper's figure may be of; pass@k of a panel by pass-at-k."""
 Figure = Annotated[float, Meta(ge=-1e9, le=1e9)]
-COUNTED = frozenset({"steps", "moves", "tokens"})
+COUNTED = frozenset(
+    {
+        *("steps", "moves", "tokens", "tokens_per_step"),
+        *("actions", "actions_std", "nodes", "edges"),
+    }
+)
 """Measures that are no shares."""
 Spent = Literal["steps", "tokens", "trajectories", "responses", "updates"]
 """What a loop spends: environment steps, generated tokens, trajectories that ended,
@@ -55,6 +87,10 @@ class PanelChoice(Section, kw_only=True):
     temperature: Annotated[float, Meta(ge=0, le=10)] = 1.0
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings in which the evaluation differs from the arm's."""
+    drop_from: Name | None = None
+    """Label of another panel. The measure `drop` is the share of the success there that
+    is lost here (SPARK Table 3).
+    """
 
 
 class PaperResult(Section, kw_only=True):
@@ -67,7 +103,7 @@ class PaperResult(Section, kw_only=True):
     figures: dict[str, Figure]
     """Arm -> the paper's figure, in percent or in the measure's unit."""
     panel: str | None = None
-    """Label of the panel; the first one without it."""
+    """Label of the panel, the first one without it; loop for training_tokens."""
     measure: Figured = "success"
 
 
@@ -156,7 +192,9 @@ class Study(Section, kw_only=True):
     """Label -> evaluation. The first one decides."""
 
     took: dict[Name, PartCost] = field(default_factory=dict)
-    """Name of an arm or a start -> its cost, for the estimate before any part ended."""
+    """Name of an arm or a start -> its cost, for the estimate before any part ended.
+    Where the study was played before, its folder has this as took.yaml.
+    """
 
     def __post_init__(self) -> None:
         """Raises ValueError for names that are not there."""
@@ -177,15 +215,30 @@ class Study(Section, kw_only=True):
             for arm in result.figures:
                 if arm not in self.arms and arm not in self.starts:
                     raise ValueError(f"results[{place}].figures: there is no arm {arm}")
-            if self.panel_of(result) not in self.panels:
-                raise ValueError(f"results[{place}].panel: no panel {result.panel}")
-            known = (*self.measures, *PASSES)
-            if result.measure not in known:
-                raise ValueError(
-                    f"results[{place}].measure: {result.measure} is not in `measures`"
-                )
+            fault = self._fault_of(result)
+            if fault:
+                raise ValueError(f"results[{place}].{fault}")
+        for label, panel in self.panels.items():
+            base = panel.drop_from
+            if base is not None and (base == label or base not in self.panels):
+                raise ValueError(f"panels.{label}.drop_from: no other panel {base}")
+            if base is not None and "success" not in self.measures:
+                raise ValueError(f"panels.{label}.drop_from: needs success measured")
         if self.search is not None and "success" not in self.measures:
             raise ValueError("search: it needs success among `measures`")
+
+    def _fault_of(self, result: PaperResult) -> str:
+        """What is wrong with a paper's figure; "" if nothing is."""
+        label, measure = self.panel_of(result), result.measure
+        if measure == TRAINING_TOKENS:
+            return "" if label == LOOP else f"panel: {measure} is of the panel {LOOP}"
+        if label not in self.panels:
+            return f"panel: no panel {label}"
+        if measure == DROP:
+            has = self.panels[label].drop_from is not None
+            return "" if has else f"measure: the panel {label} has no drop_from"
+        known = (*self.measures, *PASSES)
+        return "" if measure in known else f"measure: {measure} is not in `measures`"
 
     def start_of(self, arm: str) -> str:
         """The name of the start of an arm."""

@@ -34,9 +34,9 @@ from agentcli.stages.evaluate import EvaluationPlan, plan_evaluation
 from agentcli.stages.evaluate import perform as evaluate
 from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.plan import model_sources, plain, with_changes
+from agentcli.stages.rollout import fork_depth_of, results_of_run
 from agentcli.stages.rollout import perform as perform_rollout
 from agentcli.stages.rollout import plan as plan_rollout
-from agentcli.stages.rollout import results_of_run
 from agentcli.stages.sampling import (
     SECTIONS,
     SamplingPlan,
@@ -340,9 +340,12 @@ async def perform(plan: LoopPlan, session: Session) -> StageRecord:
             f"train.aggregate: {used}, which credit.method "
             f"{settings.credit['method']} comes with"
         )
-    lines = await Iterations(plan, session).run()
+    iterations = Iterations(plan, session)
+    lines = await iterations.run()
     history = [round(line.figures["rollout/success"], 4) for line in lines]
     statistics: dict[str, Any] = {"success": history}
+    if any(iterations.fork_depths):
+        statistics["fork_depth"] = iterations.fork_depths
     if used:
         statistics["aggregate"] = used
     best = best_iteration(lines)
@@ -384,6 +387,8 @@ class Iterations:
         """None if the objective has no critic."""
         self._said = set[str]()
         """Warnings so far: what holds of every iteration is said once."""
+        self.fork_depths = list[int | None]()
+        """The median depth of each iteration's forks; None where there are none."""
 
     async def run(self) -> list[LoopMetrics]:
         """Runs what is not done yet, and returns the metrics of every iteration."""
@@ -401,7 +406,9 @@ class Iterations:
                 if self._critic is not None:
                     self._critic = str(folder / "critic")
                 lines.append(loop_metrics(plan.run.path, iteration, plan.label))
-                successes.append(results_of_run(RunDirectory(folder)).success)
+                run = RunDirectory(folder)
+                successes.append(results_of_run(run).success)
+                self.fork_depths.append(fork_depth_of(run))
                 # Iterations before the last finished one stay as a killed loop left
                 # them.
                 if iteration >= done - 1:
@@ -412,7 +419,11 @@ class Iterations:
                     progress.note(f"{folder.name}: {FALLEN}")
                 if iteration >= done:
                     success = lines[-1].figures["rollout/success"]
-                    progress.advance(1, figures={"success": round(success, 2)})
+                    newest = {"success": round(success, 2)}
+                    depth = self.fork_depths[-1]
+                    if depth is not None:
+                        newest["fork depth"] = depth
+                    progress.advance(1, figures=newest)
         progress.stop()
         _track_last_evaluation(plan)
         return lines

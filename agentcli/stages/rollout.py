@@ -444,6 +444,13 @@ def results_of_run(run: RunDirectory) -> ResultsByKind:
     return msgspec.convert(record.statistics["results"], ResultsByKind)
 
 
+def fork_depth_of(run: RunDirectory) -> int | None:
+    """The median depth of the forks of the rollout in `run`; None if it has none."""
+    record = run.finished("rollout")
+    depth: int | None = record.statistics.get("fork_depth") if record else None
+    return depth
+
+
 def tasks_of(settings: Settings, world: World) -> tuple[Panel, int]:
     """The panel to play, or one iteration's part of it, and the sampling seed."""
     panel = panel_for(world, settings.environment)

@@ -10,11 +10,13 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import join
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from threading import Event
 
@@ -27,7 +29,7 @@ from agentcli.records.files import write_atomic
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.section import read
-from agentcli.records.study import DEMOS, Study, seeds_of
+from agentcli.records.study import DEMOS, PartCost, Study, seeds_of
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.layers import (
     NOT_SETTINGS,
@@ -45,6 +47,8 @@ from agentcli.stages.yaml_files import Values, read_yaml
 
 SIZES = "sizes"
 """Key of a study file: values that lie over the others, by the name of a size."""
+TOOK = "took.yaml"
+"""File of a study's folder with what its parts took."""
 FLAGS = ("--resume", "-q")
 """What is added to every command."""
 BOOT = """
@@ -90,6 +94,11 @@ class Chain:
     commands: tuple[StageCommand, ...]
     after: tuple[str, ...] = ()
     """The chains that must have ended before."""
+
+    @property
+    def part(self) -> str:
+        """The arm or the start, or which demonstrations, without the seed."""
+        return self.name.partition(" ")[0]
 
     @property
     def left(self) -> list[StageCommand]:
@@ -182,19 +191,31 @@ def plan(
 
     `only` are the arms that are played, beside the reference.
     """
-    unknown = [arm for arm in only if arm not in study.arms]
-    if unknown:
-        raise UsageError(f"--only {unknown[0]}: there are {', '.join(study.arms)}")
-    arms = [
-        arm for arm in study.arms if not only or arm in only or arm == study.reference
-    ]
-    place = "seeds" if seeds is None else "--seeds"
-    made = StudyPlan(study, out, seeds_of(seeds or study.seeds, place), arms)
+    arms = arms_of(study, only)
+    made = StudyPlan(study, out, counted_seeds(study, seeds), arms)
     shared = _settings_file(made, "all", study.settings)
     for seed in made.seeds:
         made.chains += _seed(made, seed, shared)
     _check(made)
     return made
+
+
+def arms_of(study: Study, only: Sequence[str]) -> list[str]:
+    """The arms that are played: those of `only` and the reference, or all.
+
+    Raises UsageError for an arm that is not there.
+    """
+    unknown = [arm for arm in only if arm not in study.arms]
+    if unknown:
+        raise UsageError(f"--only {unknown[0]}: there are {', '.join(study.arms)}")
+    return [
+        arm for arm in study.arms if not only or arm in only or arm == study.reference
+    ]
+
+
+def counted_seeds(study: Study, typed: str | None) -> list[int]:
+    """The seeds that were typed, or those of the file. Raises UsageError."""
+    return seeds_of(typed or study.seeds, "seeds" if typed is None else "--seeds")
 
 
 def _settings_file(made: StudyPlan, name: str, values: Values) -> list[str]:
@@ -439,41 +460,45 @@ class StudyCost(msgspec.Struct, kw_only=True):
 def remaining(made: StudyPlan, jobs: int) -> StudyCost:
     """The time and the disk that the parts need which have not ended.
 
-    By what their like took in this study; before any ended, by what the file says.
+    By what their like took in this study; before any ended, by what the file says. A
+    part of which neither is known takes as long as the others on average.
     """
-    took: dict[str, list[float]] = {}
-    size: dict[str, list[float]] = {}
-    left: dict[str, int] = {}
-    for chain in made.chains:
-        name = chain.name.partition(" ")[0]
-        if chain.left:
-            left[name] = left.get(name, 0) + 1
-        else:
-            took.setdefault(name, []).append(_seconds(chain))
-            size.setdefault(name, []).append(_bytes(chain))
-    for name, cost in made.study.took.items():
-        took.setdefault(name, [cost.seconds])
-        size.setdefault(name, [cost.megabytes * 1e6])
-    seconds = _expected(took, left)
-    disk = _expected(size, left)
+    known = {**made.study.took, **took(made)}
+    left = Counter(chain.part for chain in made.chains if chain.left)
+    if not known:
+        return StudyCost(seconds=None, disk_bytes=None)
+    usual = _mean(list(known.values()))
+    costs = [known.get(name, usual) for name in left.elements()]
     return StudyCost(
-        seconds=None if seconds is None else round(seconds / jobs),
-        disk_bytes=None if disk is None else round(disk),
+        seconds=round(sum(cost.seconds for cost in costs) / jobs),
+        disk_bytes=round(1e6 * sum(cost.megabytes for cost in costs)),
     )
 
 
-def _expected(
-    known: Mapping[str, Sequence[float]], left: Mapping[str, int]
-) -> float | None:
-    """The sum over what is left: each as its like, else as the mean of all."""
-    every = [value for values in known.values() for value in values]
-    if not every:
-        return None
-    total = 0.0
-    for name, count in left.items():
-        alike = known.get(name, every)
-        total += count * sum(alike) / len(alike)
-    return total
+def took(made: StudyPlan) -> dict[str, PartCost]:
+    """What each arm and start took, a mean over the seeds that have ended."""
+    costs: dict[str, list[PartCost]] = {}
+    for chain in made.chains:
+        if not chain.left:
+            cost = PartCost(seconds=_seconds(chain), megabytes=_bytes(chain) / 1e6)
+            costs.setdefault(chain.part, []).append(cost)
+    return {part: _mean(of_part) for part, of_part in costs.items()}
+
+
+def write_took(made: StudyPlan) -> None:
+    """Writes OUT/took.yaml: what parts took, in the form that a study's file has it."""
+    lines = ["took:"]
+    for part, cost in took(made).items():
+        size = f"{{seconds: {cost.seconds:.0f}, megabytes: {cost.megabytes:.0f}}}"
+        lines.append(f"  {part}: {size}")
+    write_atomic(made.out / TOOK, ("\n".join(lines) + "\n").encode())
+
+
+def _mean(costs: Sequence[PartCost]) -> PartCost:
+    return PartCost(
+        seconds=fmean(cost.seconds for cost in costs),
+        megabytes=fmean(cost.megabytes for cost in costs),
+    )
 
 
 def _seconds(chain: Chain) -> float:

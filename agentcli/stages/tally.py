@@ -15,7 +15,12 @@ from agentcli.prompts.registry import dialect_name
 from agentcli.records.faults import shown
 from agentcli.records.files import read_records
 from agentcli.records.settings import Settings
-from agentcli.records.siblings import Branching, Siblings, shares_by_depth
+from agentcli.records.siblings import (
+    Branching,
+    Siblings,
+    median_depth,
+    shares_by_depth,
+)
 from agentcli.records.types import Ledger, Outcome, Step, StopReason, Tree, Validity
 
 UNTRAINED = "training leaves them out"
@@ -93,10 +98,12 @@ class Tally:
         explore: share of the responses that reason in <explore>, the paper's trigger.
         siblings: number of steps that have a sibling, and the share of distinct actions
         among them: in total, at the initial state, and at forks. None if there are
-        none. forks_by_depth: share of the forks at depth 1, 2, ...
+        none. forks_by_depth: share of the forks at depth 1, 2, ... fork_depth: their
+        median depth, if there are any.
         """
         siblings = Siblings(self.ledger.siblings, self.ledger.distinct_siblings)
-        return {
+        by_depth = shares_by_depth(self._branching.forks)
+        statistics = {
             "explore": self._explore / max(1, self.counts["responses"]),
             "siblings": {
                 "steps": siblings.steps,
@@ -104,8 +111,10 @@ class Tally:
                 "distinct_at_start": self._branching.at_start.share,
                 "distinct_of_forks": self._branching.of_forks.share,
             },
-            "forks_by_depth": shares_by_depth(self._branching.forks),
+            "forks_by_depth": by_depth,
         }
+        median = median_depth(by_depth)
+        return statistics if median is None else {**statistics, "fork_depth": median}
 
     def _add_response(self, step: Step) -> None:
         if step.stop is not StopReason.NONE:

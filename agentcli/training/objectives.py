@@ -242,6 +242,10 @@ class OfflinePpoOptions(CriticOptions, kw_only=True):
     """
     stop_at: Positive = 0.2
     """If an update's mean squared log-ratio exceeds this, its epoch ends after it."""
+    most_rows: Count | None = None
+    """Most actions that are learned from, drawn by the seed, so that rules of which one
+    keeps more than another learn from equally many. None: all.
+    """
 
 
 class OfflinePpo(Objective):

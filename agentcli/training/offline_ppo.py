@@ -21,6 +21,8 @@ temperature at which it was sampled. Shape suffixes: B actions, N response token
 """
 
 import json
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +36,7 @@ from transformers import TrainingArguments
 from agentcli.errors import DataError
 from agentcli.policies.chat_tokens import ChatTokens, configured_ends
 from agentcli.policies.load import load_tokenizer
+from agentcli.records.files import derive_seed
 from agentcli.records.regular import refuse_irregular
 from agentcli.records.training_settings import TrainSettings
 from agentcli.records.types import Step
@@ -97,6 +100,11 @@ class OfflinePpoTraining(PairTraining):
         ends = configured_ends(job.model)
         chat = ChatTokens(self.tokenizer, ends, max_prompt_tokens=0)
         rows, self.counts = read_offline_rows(trees, credit, chat, self.words)
+        most = self.options.most_rows
+        if most is not None and most < len(rows):
+            self.counts.rows_not_drawn = len(rows) - most
+            self.counts.rows = most
+            rows = drawn(rows, most, job.seed)
         self.words.warn("the actions to learn", job.model)
         self.model = load_pair(job, self.options)
         tokenise = StepTokeniser(self.tokenizer, self.model.actor, job.model)
@@ -156,6 +164,15 @@ class OfflineCounts(msgspec.Struct, kw_only=True):
     """Left out: masked by the credit."""
     rows_without_tokens: int = 0
     """Left out: neither a note nor a sampled response."""
+    rows_not_drawn: int = 0
+    """Left out: more than train.options.most_rows."""
+
+
+def drawn(rows: Sequence[Row], most: int, seed: int) -> list[Row]:
+    """`most` of the rows, in their order, each as likely as any other."""
+    rng = random.Random(derive_seed(seed, "most_rows"))
+    places = sorted(rng.sample(range(len(rows)), most))
+    return [rows[place] for place in places]
 
 
 def read_offline_rows(

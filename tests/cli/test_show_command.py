@@ -97,7 +97,8 @@ def test_where_forks_fall_is_shown_and_the_same_everywhere(tmp_path: Path, monke
     recorded = json.loads(Path("runs/spark/manifest.json").read_text(encoding="utf-8"))["stages"]["rollout"]
     assert held["forks_by_depth"] == recorded["statistics"]["forks_by_depth"] == [1.0]
     assert sum(len(tree["fork_depths"]) for tree in held["trees"]) == recorded["ledger"]["forks"]
-    assert "steps before them: 1: 100.0" in agentcli("show", "runs/spark").stdout
+    assert "steps before them: 1: 100.0; median 1" in agentcli("show", "runs/spark").stdout
+    assert "fork_depth 1" in answer.stdout + answer.stderr
 
 
 def test_a_tree_is_drawn_with_its_advantages() -> None:

@@ -1,9 +1,13 @@
 """What trees cost and held, on trees small enough to count by hand."""
 
+from statistics import median_low
+
 from agentcli.evaluation.growth import MoveShape, StepShape, TreeShape, cost_of, totals
 from agentcli.evaluation.record import Rate
-from agentcli.records.siblings import Siblings, by_place, fork_depths
+from agentcli.records.siblings import Siblings, by_place, fork_depths, median_depth, shares_by_depth
 from agentcli.records.types import Ledger, Outcome, StopReason, Task, Validity
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 def tree(number: int, outcomes: str, method: str = "spark", inner: int = 1, **ledger: int) -> TreeShape:
@@ -71,6 +75,11 @@ def test_forks_are_counted_by_the_steps_before_them() -> None:
     assert fork_depths(one.steps) == [1, 1, 3]
     assert totals([one]).forks_by_depth == [2 / 3, 0.0, 1 / 3]
     assert totals([tree(1, "+")]).forks_by_depth == []
+
+
+@given(depths=st.lists(st.integers(1, 9)))
+def test_the_median_is_that_of_the_depths(depths: list[int]) -> None:
+    assert median_depth(shares_by_depth(depths)) == (median_low(depths) if depths else None)
 
 
 def test_faults_are_shares_of_the_responses() -> None:

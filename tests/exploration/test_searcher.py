@@ -7,10 +7,11 @@ import pytest
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.environments.registry import make_world
+from agentcli.policies.demonstrator import Demonstrator
 from agentcli.policies.model_free import Uniform
 from agentcli.policies.protocol import Request
 from agentcli.policies.registry import make_policy
-from agentcli.policies.searcher import Searcher
+from agentcli.policies.searcher import Searcher, is_refuted
 from agentcli.prompts.parallel import Parallel, read_parallel
 from agentcli.prompts.protocol import Message, Moment
 from agentcli.prompts.tagged import Tagged
@@ -21,7 +22,10 @@ from agentcli.stages.panels import panel_for
 from alfworld_games import SMALL, game_cache  # noqa: F401
 from fitting import fitting
 from growing import grow_all
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
+from refusal import refused
 from small_world import SmallHabits, SmallWorld
 
 TASK = Task(id="t", world="boxes", split="train", kind="k")
@@ -86,6 +90,42 @@ def test_a_share_of_the_searches_is_tagged_by_interval_of_five_steps(boxes: int,
         # Nothing but the tag differs.
         assert text.replace("think", "explore") == always
     assert tags.count(True) / 400 == pytest.approx(share, abs=0.09)
+
+
+PLACES = st.sampled_from(["fridge 1", "drawer 1", "drawer 11", "shelf 2"])
+
+
+@given(visits=st.lists(st.tuples(st.sampled_from(["go to", "open", "take cup from", "look at"]), PLACES)), place=PLACES)
+def test_a_search_after_a_look_in_vain_is_tagged_and_no_other(visits: list[tuple[str, str]], place: str) -> None:
+    """In vain: the last move went to a place or opened it, and the search goes on at another one."""
+    actions = tuple(" ".join(visit) for visit in visits)
+    context = Context(task=TASK, instruction="", observations=("",) * (len(actions) + 1), actions=actions)
+    looked_at = {visits[-1][1]} if visits and visits[-1][0] in ("go to", "open") else set()
+    for action in (f"go to {place}", f"open {place}"):
+        assert is_refuted(context, action, ("go", "open")) == bool(looked_at - {place})
+
+
+def test_refuted_tags_in_real_games_follow_a_place_without_what_is_sought() -> None:
+    demonstrator = {"kind": "demonstrator"}
+    (every,) = played(alfworld("chain", policy=demonstrator, leaves=1))
+    (few,) = played(alfworld("chain", policy=demonstrator, leaves=1, demos={"explore": "refuted"}))
+    tags = 0
+    for all_tags, tree in zip(every, few, strict=True):
+        assert [step.action for step in all_tags.steps] == [step.action for step in tree.steps]
+        for before, step in zip([None, *tree.steps], tree.steps, strict=False):
+            tags += step.tag == "explore"
+            if step.tag == "explore":
+                assert before is not None
+                assert all_tags.steps[step.id].tag == "explore"
+                sought = step.response.partition("find ")[2].split()[0]
+                assert sought not in before.next_observation
+    searches = sum(step.tag == "explore" for tree in every for step in tree.steps)
+    assert 0 < tags < searches
+
+
+def test_a_world_without_moves_that_look_somewhere_has_none_in_vain() -> None:
+    settings = DemosSettings(explore="refuted")
+    refused(lambda: Demonstrator(SEARCH, Boxes(), settings), names=("demos.explore", "small"))  # type: ignore[arg-type]
 
 
 def test_what_is_no_search_is_never_tagged() -> None:

@@ -79,6 +79,17 @@ def results_of(run: str) -> dict[str, str]:
     return {str(path.relative_to(run)): sha256_file(path) for path in files}
 
 
+def test_a_loop_says_how_deep_its_forks_are() -> None:
+    words = ("--method", "spark", "--branch", "fixed:1", "--leaves", "4", "--roots", "1", "--iterations", "1")
+    answer = ended("run", "./toy.yaml", "--model", START, *words, "-o", "forking")
+    statistics = rollout_of("forking", 0).statistics
+    whole = RunDirectory(Path("forking")).finished("run")
+    assert whole is not None
+    assert whole.statistics["fork_depth"] == [statistics["fork_depth"]]
+    assert f"fork depth {statistics['fork_depth']}" in answer.stderr
+    assert "fork_depth" not in RunDirectory(Path("loop")).finished("run").statistics, "chain does not fork"
+
+
 def test_each_iteration_is_measured_by_kind() -> None:
     lines = lines_of("loop")
     assert [line.iteration for line in lines] == [0, 1, 2]

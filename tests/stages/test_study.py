@@ -10,10 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentcli.analysis.study import difference, results, searched, settled, too_wide, verdict_of
+import yaml
+from agentcli.analysis.study import (
+    add_drops,
+    add_training_tokens,
+    difference,
+    differences,
+    refuse_counted,
+    results,
+    searched,
+    settled,
+    too_wide,
+    verdict_of,
+)
 from agentcli.errors import AgentCliError
 from agentcli.records.files import read_json
-from agentcli.records.study import ArmOutcome, SeedDifference, StudyResults, seeds_of
+from agentcli.records.study import ArmOutcome, SearchChoice, SeedDifference, StudyResults, seeds_of
 from agentcli.reports.standing import Progress
 from agentcli.reports.study import markdown, page_hint
 from agentcli.stages.study import (
@@ -100,6 +112,9 @@ def test_a_size_lies_over_the_rest_and_the_first_one_is_taken(file: Path) -> Non
         ("rewardflow: 49.2", "rewardflow: .nan", ("s.yaml", "figures")),
         ("  laptop: {}", "  laptop: [1]", ("s.yaml", "sizes.laptop")),
         ("demos: {count: 30}", "demos: {count: 2024-01-01}", ("settings of all", "date")),
+        ("split: test", "split: test, drop_from: L0", ("s.yaml", "panels.test.drop_from", "L0")),
+        ("table: Table 1", "table: Table 1, measure: drop", ("s.yaml", "results[0].measure", "drop_from")),
+        ("table: Table 1", "table: Table 1, measure: training_tokens", ("s.yaml", "results[0].panel", "loop")),
         ("reference: grpo", "starts: {start: {demos: []}}\nreference: grpo", ("s.yaml", "starts", "demos")),
     ],
 )
@@ -292,6 +307,37 @@ def test_the_word_about_a_papers_gain(gains: list[float], paper: float, verdict:
     assert verdict_of(made_difference(gains), paper) == verdict
 
 
+def test_the_share_of_success_that_is_lost_elsewhere(file: Path) -> None:
+    """SPARK Table 3: 76.6 here and 29.7 there lose 61.2 %."""
+    two = "panels:\n  seen: {split: test}\n  unseen: {split: test, drop_from: seen}"
+    study = read_study(changed(file, "panels:", two))
+    panels = {"seen": {"success": 0.766}, "unseen": {"success": 0.297}, "test": {"success": 0.5}}
+    add_drops(panels, study)
+    assert panels["unseen"]["drop"] == pytest.approx(0.612, abs=0.0005)
+    assert "drop" not in panels["seen"]
+    nothing = {"seen": {"success": 0.0}, "unseen": {"success": 0.0}, "test": {"success": 0.5}}
+    add_drops(nothing, study)
+    assert "drop" not in nothing["unseen"], "there was nothing to lose"
+
+
+def test_the_tokens_of_training_beside_the_references(file: Path) -> None:
+    tokens = {("grpo", 0): 200.0, ("grpo", 1): 100.0, ("rewardflow", 0): 186.2, ("rewardflow", 1): 90.0}
+    outcomes = [
+        ArmOutcome(arm=arm, seed=seed, panels={}, totals={"tokens": spent}) for (arm, seed), spent in tokens.items()
+    ]
+    add_training_tokens(outcomes, read_study(file))
+    assert not any(one.panels for one in outcomes), "the file has no figure of them"
+    figure = (
+        "- {paper: SPARK, table: Table 2, panel: loop, measure: training_tokens, figures: {grpo: 100, rewardflow: 93}}"
+    )
+    study = read_study(changed(file, "results:\n", f"results:\n{figure}\n"))
+    add_training_tokens(outcomes, study)
+    shares = {(one.arm, one.seed): one.panels["loop"]["training_tokens"] for one in outcomes}
+    assert shares == pytest.approx({("grpo", 0): 1, ("grpo", 1): 1, ("rewardflow", 0): 0.931, ("rewardflow", 1): 0.9})
+    (gain,) = [one for one in differences(outcomes, "grpo", {}) if one.arm == "rewardflow"]
+    assert (gain.gain, gain.is_share) == (pytest.approx(-8.45), True)
+
+
 # What is decided while it is played.
 
 SEARCH = "search: {values: [1.0e-4, 3.0e-4], seed: 9}\nseeds: 0-1"
@@ -300,7 +346,7 @@ SEARCH = "search: {values: [1.0e-4, 3.0e-4], seed: 9}\nseeds: 0-1"
 def test_a_search_plays_every_arm_with_every_value_and_keeps_the_best_one(file: Path) -> None:
     study = read_study(changed(file, "seeds: 0-1", SEARCH))
     assert study.search is not None
-    trial = searched(study, study.search)
+    trial = searched(study, study.search, list(study.arms))
     assert (list(trial.arms), trial.seeds) == (
         ["grpo-0.0001", "grpo-0.0003", "rewardflow-0.0001", "rewardflow-0.0003"],
         "9",
@@ -312,12 +358,41 @@ def test_a_search_plays_every_arm_with_every_value_and_keeps_the_best_one(file: 
         for arm, rate in zip(trial.arms, rates, strict=True)
     ]
     found = StudyResults(study={}, outcomes=outcomes, differences=[])
-    after, rule = settled(study, study.search, found)
+    after, rule = settled(study, study.search, found, list(study.arms))
     assert after.arms["grpo"]["train"] == {"learning_rate": 1e-4}
     assert after.arms["rewardflow"]["train"] == {"learning_rate": 3e-4}
     assert rule == "train.learning_rate, searched on seed 9: grpo 0.0001, rewardflow 0.0003"
     found.outcomes.pop()
-    refused(lambda: settled(study, study.search, found), 3, ("rewardflow", "has not ended"))
+    refused(lambda: settled(study, study.search, found, list(study.arms)), 3, ("rewardflow", "has not ended"))
+
+
+def test_only_the_arms_that_are_played_are_searched(file: Path) -> None:
+    changed(file, "seeds: 0-1", SEARCH)
+    changed(file, "reference: grpo", "  gigpo: {credit: {method: gigpo}}\nreference: grpo")
+    answer = in_process("study", str(file), "--only", "gigpo", "--dry-run", "--json")
+    assert answer.code == 0, answer
+    outputs = json.loads(answer.stdout)["outputs"]
+    arms = {Path(one).name for one in outputs if "-0.000" in one}
+    assert arms == {"grpo-0.0001", "grpo-0.0003", "gigpo-0.0001", "gigpo-0.0003"}
+    study = read_study(file)
+    assert study.search is not None
+    outcomes = [ArmOutcome(arm=arm, seed=9, panels={"test": {"success": 0.5}}) for arm in arms]
+    found = StudyResults(study={}, outcomes=outcomes, differences=[])
+    after, rule = settled(study, study.search, found, ["grpo", "gigpo"])
+    assert after.arms["rewardflow"] == study.arms["rewardflow"]
+    assert rule.endswith("grpo 0.0001, gigpo 0.0001")
+
+
+@pytest.mark.parametrize(
+    ("seed", "most", "counts"), [(9, 0, False), (2, 0, True), (5, 0, False), (6, 4, False), (6, 5, True)]
+)
+def test_the_seed_of_a_search_is_none_that_may_be_added(seed: int, most: int, counts: bool) -> None:
+    """Of seeds 2, 3 and 4, with up to `most` in all."""
+    search = SearchChoice(values=[1e-4, 3e-4], seed=seed)
+    if counts:
+        refused(lambda: refuse_counted(search, [2, 3, 4], most), 2, "search.seed")
+    else:
+        refuse_counted(search, [2, 3, 4], most)
 
 
 def test_the_searched_seed_does_not_count(file: Path) -> None:
@@ -378,6 +453,17 @@ def test_a_killed_study_goes_on_to_the_same_figures(file: Path) -> None:
     assert (gain.paper, gain.verdict) == ("RewardFlow, Table 1", "cannot tell")
     assert gain.paper_gain == pytest.approx(22.6)
     assert "RewardFlow, Table 1" in markdown(found)
+    # What is measured is no setting: nothing is played again for it.
+    measures = "measures: [success, unique_states, nodes, tokens_per_step]\nreference: grpo"
+    more = plan(read_study(changed(file, "reference: grpo", measures)), Path("killed"), seeds="0")
+    assert more.left == 0
+    for one in results(more).outcomes:
+        assert 0 < one.panels["test"]["unique_states"] <= 1
+        assert min(one.panels["test"]["nodes"], one.panels["test"]["tokens_per_step"]) > 1
+    costs = yaml.safe_load(Path("killed/took.yaml").read_text(encoding="utf-8"))["took"]
+    assert set(costs) == {"demos", "start", "grpo", "rewardflow"}
+    known = changed(file, "seeds: 0-1", f"took: {json.dumps(costs)}\nseeds: 0-1")
+    assert remaining(plan(read_study(known), Path("fresh"), seeds="0"), 1).seconds >= costs["grpo"]["seconds"] > 0
     # An arm whose settings are others now has not ended with them.
     other = read_study(changed(file, "method: rewardflow", "method: rewardflow, gamma: 0.8"))
     left = results(plan(other, Path("killed"), seeds="0"))

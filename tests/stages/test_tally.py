@@ -106,6 +106,7 @@ def test_siblings_and_the_papers_trigger_stand_beside_each_other() -> None:
         "explore": 3 / 8,
         "siblings": {"steps": 7, "distinct": 5 / 7, "distinct_at_start": 4 / 5, "distinct_of_forks": 1 / 2},
         "forks_by_depth": [1.0],
+        "fork_depth": 1,
     }
 
 
@@ -403,6 +404,7 @@ def test_forks_that_are_nearly_all_after_the_first_step_are_warned_of(early: int
     tally = Tally()
     tally.add(tree(inner, {"parent": 0, **inner}, *[{"parent": 0}] * early, *[{"parent": 1}] * (late + 1), {}, {}))
     assert tally.statistics()["forks_by_depth"][0] == early / (early + late)
+    assert tally.statistics()["fork_depth"] == 1
     assert ["after the first step" in line for line in tally.misplaced_forks(SPARK)] == [True] * warned
 
 

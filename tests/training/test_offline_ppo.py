@@ -8,6 +8,9 @@ from agentcli.policies.chat import prompt_ids
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings
 from agentcli.training.metrics import OfflinePpoMetrics
+from agentcli.training.offline_ppo import drawn
+from hypothesis import given
+from hypothesis import strategies as st
 from refusal import refused
 from safetensors.torch import load_file
 from stopping import Stopped, left
@@ -97,6 +100,23 @@ def test_an_epoch_ends_when_the_policy_has_moved_too_far(problem):
     assert statistics["updates"] == len(lines) == 16 - statistics["updates_left_out"] < 16
     free, _ = problem("free", **{**given, "options": {"beta": 0.0, "stop_at": 1e9}})
     assert (free["updates"], free["updates_left_out"], free["epochs_stopped"]) == (16, 0, 0)
+
+
+def test_a_rule_that_keeps_more_learns_from_no_more(problem):
+    all_of_them, _ = problem("all", options={"most_rows": 8})
+    assert (all_of_them["rows"], all_of_them["rows_not_drawn"]) == (8, 0)
+    statistics, lines = problem("some", options={"most_rows": 5, "stop_at": 1e9})
+    assert (statistics["rows"], statistics["rows_not_drawn"]) == (5, 3)
+    assert [line.rows for line in lines] == [5] * 4
+
+
+@given(count=st.integers(1, 40), most=st.integers(1, 40), seed=st.integers(0, 2**31))
+def test_the_rows_that_are_drawn_keep_their_order(count, most, seed):
+    rows = list(range(count))
+    found = drawn(rows, min(most, count), seed)
+    assert found == sorted(set(found))
+    assert len(found) == min(most, count)
+    assert set(found) <= set(rows)
 
 
 def test_the_penalty_holds_the_policy_back(problem):

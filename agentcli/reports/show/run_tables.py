@@ -12,6 +12,7 @@ from agentcli.evaluation.record import EvaluationSummary, Results, ResultsByKind
 from agentcli.evaluation.training import course
 from agentcli.records.calls import read_call
 from agentcli.records.faults import printable
+from agentcli.records.siblings import median_depth
 from agentcli.records.types import Step
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.show.runs import (
@@ -235,7 +236,10 @@ def _endings(tree: TreeOverview) -> str:
 def fork_line(shares: Sequence[float]) -> Text:
     """Where the forks fall."""
     bands = [f"{name}: {percent(share)}" for name, share in fork_bands(shares).items()]
-    return Text(f"forks % by the steps before them: {', '.join(bands)}")
+    return Text(
+        f"forks % by the steps before them: {', '.join(bands)}; "
+        f"median {median_depth(shares)}"
+    )
 
 
 def run_view(

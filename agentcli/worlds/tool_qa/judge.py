@@ -15,15 +15,25 @@ no result has stated it.
     cot, else                                      2
 
 The step makes sense (`process_ok`) if any of them is worth 6 or more.
+
+`judge_by_kind` runs nothing, as Rare-tool's judge does not: it knows what kind of thing a
+query asks for, and which tools may have it. It serves rollout.judge.kind=plausible.
+
+    a tool that could hold what the query asks for,    6 to 9, at random for each
+    is needed, and has not been asked it               question and tool
+    any other tool                                     2
+    cot                                                as above
 """
 
 import math
+import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from agentcli.environments.protocol import Verdict
 from agentcli.records.calls import COT
+from agentcli.records.files import derive_seed
 from agentcli.worlds.tool_qa.questions import Need, slotted
 from agentcli.worlds.tool_qa.tools.registry import ERROR, AgentTool, answer
 
@@ -78,6 +88,8 @@ def letters_of(options: Sequence[str], text: str, letters: str) -> list[str]:
 VIABLE = 6.0
 """The least score of what helps (Rare-tool section 4.1: the threshold)."""
 BEST, KNOWN, USELESS, FAILED = 10.0, 4.0, 2.0, 0.0
+PLAUSIBLE = (VIABLE, 9.0)
+"""The range of a tool that could hold what is needed."""
 WORDS_PER_POINT = 40
 MOST_CLUTTER = 2.0
 
@@ -137,3 +149,19 @@ def _score_of_a_thought(needs: Sequence[Need], missing: Sequence[Need]) -> float
     # Thinking can compute, but it cannot look anything up.
     lookups = [need for need in missing if need.fact]
     return USELESS if lookups or answer_need.fact else KNOWN
+
+
+def judge_by_kind(
+    tools: Collection[str], fitting: Collection[str], thought: float, task: str
+) -> Verdict:
+    """The scores of all tools, and `thought` of `cot`, without running any.
+
+    `fitting` tools could hold what is needed. `task` is the id of the question, with
+    which their scores vary.
+    """
+    scores = {}
+    for name in tools:
+        rng = random.Random(derive_seed("plausible", task, name))
+        scores[name] = round(rng.uniform(*PLAUSIBLE), 1) if name in fitting else USELESS
+    scores[COT] = thought
+    return Verdict(scores=scores, process_ok=max(scores.values()) >= VIABLE)

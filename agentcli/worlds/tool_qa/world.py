@@ -27,6 +27,7 @@ from agentcli.environments.protocol import (
     Verdict,
     options_of,
 )
+from agentcli.errors import UsageError
 from agentcli.records.calls import ANSWER, COT, ToolCall, read_call
 from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
@@ -34,8 +35,12 @@ from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.worlds.generated import SPLITS, chosen, indulges, spelled
 from agentcli.worlds.tool_qa.judge import (
+    BEST,
+    KNOWN,
+    USELESS,
     is_known,
     judge,
+    judge_by_kind,
     known_values,
     letters_of,
     stated,
@@ -126,6 +131,11 @@ def _calls(context: Context) -> Iterator[tuple[ToolCall, str]]:
         call = read_call(action)
         if call:
             yield call, text
+
+
+def _bare(argument: str) -> str:
+    """An argument without spaces, which a tiny policy writes between all words."""
+    return "".join(argument.split())
 
 
 def _asked(context: Context) -> Iterator[tuple[str, str]]:
@@ -438,6 +448,35 @@ class ToolQaWorld:
         habits: ToolQaHabits,
     ) -> Advice:
         return advise(context, seed, habits, self._names)
+
+    def forejudge(self, context: Context, argument: str) -> Verdict:
+        """What each tool scores by its kind (judge.py has the table).
+
+        Raises UsageError for a question from a file: which tools may answer it is not
+        known.
+        """
+        insight = insight_of(context)
+        if insight.reading is None:
+            raise UsageError(
+                "rollout.judge.kind: plausible judges generated questions alone, and "
+                f"{context.task.id} is from a file; choose tool-judge or openai"
+            )
+        if len(insight.letters) == 1:
+            return judge_by_kind(self._names, (), BEST, context.task.id)
+        needs = needs_of(*insight.reading)
+        lookups = slotted(needs)
+        missing = [need for slot, need in lookups if slot not in insight.values]
+        _, calls = next_calls(needs, insight.values)
+        for need in missing:
+            calls += need.calls
+        query = _bare(argument)
+        fitting = {name for name, text in calls if _bare(text) == query}
+        # What was asked in vain does not hold it.
+        for call, _ in _calls(context):
+            if _bare(call.argument) == query:
+                fitting.discard(call.name)
+        thought = USELESS if missing else KNOWN
+        return judge_by_kind(self._names, fitting, thought, context.task.id)
 
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:

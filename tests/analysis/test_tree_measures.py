@@ -1,0 +1,135 @@
+"""What trees show beyond a summary: by hand on small trees, and what must hold of any."""
+
+from statistics import pstdev
+from typing import NamedTuple, get_args
+
+import pytest
+from agentcli.analysis.tree_measures import measure_trees
+from agentcli.records.study import TreeMeasured
+from agentcli.records.types import Ledger, Move, Outcome, Step, Task, Tree, Validity
+from hypothesis import given
+from hypothesis import strategies as st
+
+NAMES = set(get_args(TreeMeasured))
+
+
+class Act(NamedTuple):
+    """One move: the state that it leaves, its action, and where it leads; a refused one leads nowhere."""
+
+    state: str
+    action: str
+    after: str
+
+    @property
+    def validity(self) -> Validity:
+        return Validity.VALID if self.state != self.after else Validity.INADMISSIBLE
+
+
+def tree(*walks: list[Act]) -> Tree:
+    """Trajectories from the initial state."""
+    steps: list[Step] = []
+    for walk in walks:
+        for place, act in enumerate(walk):
+            step = Step(
+                id=len(steps),
+                parent=len(steps) - 1 if place else None,
+                prompt="",
+                response="a",
+                action=act.action,
+                validity=act.validity,
+                state=act.state,
+                next_state=act.after,
+                observation=act.state,
+                next_observation=act.after,
+                outcome=Outcome.FAILURE if place == len(walk) - 1 else None,
+            )
+            steps.append(step)
+    return whole(steps)
+
+
+def whole(steps: list[Step]) -> Tree:
+    task = Task(id="t", world="w", split="s", kind="k")
+    return Tree(task=task, instruction="", seed=0, method="chain", steps=steps, ledger=Ledger())
+
+
+def test_by_hand() -> None:
+    """Two walks: a-b-c, and a, a move that is refused in a, then a-b. Two of five moves are in new company."""
+    first = [Act("a", "x", "b"), Act("b", "x", "c")]
+    second = [Act("a", "y", "a"), Act("a", "x", "b")]
+    found = measure_trees([tree(first, second)], NAMES)
+    assert found["invalid_states"] == 1 / 4, "the move after the refusal"
+    assert found["unique_states"] == 2 / 4, "a and b"
+    assert found["unique_actions"] == 3 / 4, "x in a twice"
+    assert found["diversity"] == (1 + 2) / 4
+    assert (found["actions"], found["actions_std"]) == (1, 0)
+    # RewardFlow's graph leaves out what was refused.
+    # The b that an episode ended in is another node than the one on the way.
+    assert (found["nodes"], found["edges"]) == (4, 3)
+
+
+def test_copies_act_apart() -> None:
+    """A response of three moves and one of one: mean 2, standard deviation 1."""
+    refused = [move(1, "a", "x", "a"), move(2, "a", "x", "b"), move(3, "a", "y", "c")]
+    steps = [acted(0, None, refused), acted(1, 0, [move(2, "b", "x", "c")]), acted(2, 1, [move(1, "a", "y", "c")])]
+    steps[-1].outcome = Outcome.FAILURE
+    found = measure_trees([whole(steps)], NAMES - {"nodes", "edges"})
+    assert found["actions"] == 5 / 3
+    assert found["actions_std"] == pytest.approx(pstdev([3, 1, 1]))
+    assert found["invalid_states"] == 1 / 5, "copy 1 answers its own refusal, copy 2 none"
+    assert found["diversity"] == 2 / 5
+
+
+def move(copy: int, state: str, action: str, after: str) -> Move:
+    act = Act(state, action, after)
+    return Move(
+        copy=copy,
+        action=action,
+        validity=act.validity,
+        state=state,
+        next_state=after,
+        observation=state,
+        next_observation=after,
+    )
+
+
+def acted(number: int, parent: int | None, moves: list[Move]) -> Step:
+    return Step(
+        id=number,
+        parent=parent,
+        prompt="",
+        response="a",
+        moves=moves,
+        state="",
+        next_state="",
+        observation="",
+        next_observation="",
+    )
+
+
+WALKS = st.lists(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xy")), min_size=1, max_size=6), min_size=1, max_size=4
+)
+
+
+@given(WALKS)
+def test_of_any_tree(walks: list[list[tuple[str, str]]]) -> None:
+    """Shares are shares; another copy of the same trajectories brings no new state, so halves what is unique."""
+    grown = [[Act(state, action, chr(ord(state) + (action == "x"))) for state, action in walk] for walk in walks]
+    once, twice = (measure_trees([tree(*times)], NAMES) for times in (grown, [*grown, *grown]))
+    shares = ("invalid_states", "unique_states", "unique_actions", "diversity")
+    assert all(0 <= once[name] <= 1 for name in shares)
+    assert once["unique_states"] <= once["unique_actions"]
+    for name in ("unique_states", "unique_actions"):
+        assert twice[name] == pytest.approx(once[name] / 2)
+    for name in ("invalid_states", "diversity", "nodes", "edges"):
+        assert twice[name] == pytest.approx(once[name])
+
+
+def test_an_errored_trajectory_is_none() -> None:
+    broken = tree([Act("a", "x", "b")], [Act("c", "y", "d")])
+    broken.steps[1].outcome = Outcome.ERRORED
+    assert measure_trees([broken], {"unique_states", "diversity"}) == {"unique_states": 1.0, "diversity": 1.0}
+
+
+def test_nothing_is_measured_of_nothing() -> None:
+    assert set(measure_trees([], NAMES).values()) <= {0.0}
