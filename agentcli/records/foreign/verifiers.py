@@ -1,0 +1,254 @@
+"""Reads traces.jsonl of verifiers 0.4 (its `trace_store.write_episode`): an episode a line.
+
+A trace is a graph of messages. The nodes that the model sampled are steps; the messages
+between them are what it read. A leaf of the graph ends a trajectory with the trace's
+reward, the weighted sum of its `rewards`: where a harness rewrote the history, one trace
+is several trajectories. Every agent of an episode is a group of its own.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agentcli.errors import DataError
+from agentcli.records.faults import shown
+from agentcli.records.foreign.rollouts import (
+    Ending,
+    ForeignMessage,
+    ForeignRollout,
+    ForeignTurn,
+    Reading,
+    decoded,
+    limited_lines,
+)
+from agentcli.records.types import LogProbability, Position, Reward
+
+AGAIN = "leave the line out, or write it again with verifiers 0.4"
+LIMITS = (
+    *("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens"),
+    *("compaction_failed",),
+)
+"""Stop conditions of a trace that was cut off (`Trace.is_truncated`)."""
+
+
+class ForeignLink(msgspec.Struct):
+    """A causal link between nodes of a trace."""
+
+    node: int
+    type: str
+
+
+class ForeignNode(msgspec.Struct):
+    """A message of a trace, with the tokens that it adds."""
+
+    message: ForeignMessage
+    parent: Position | None = None
+    sampled: bool = False
+    token_ids: list[Position] = []
+    mask: list[bool] = []
+    logprobs: list[LogProbability] = []
+    semantic_parents: list[ForeignLink] = []
+
+
+class ForeignSampling(msgspec.Struct):
+    """How a response was sampled."""
+
+    temperature: float | None = None
+
+
+class ForeignModelCall(msgspec.Struct):
+    """A call of the model."""
+
+    node: int | None = None
+    sampling: ForeignSampling | None = None
+    finish_reason: str | None = None
+
+
+class ForeignReward(msgspec.Struct):
+    """One named reward of a trace."""
+
+    score: Reward
+    weight: Reward = 1.0
+
+
+class ForeignAgent(msgspec.Struct):
+    """The agent of a trace."""
+
+    name: str = "agent"
+    trainable: bool = True
+
+
+class Named(msgspec.Struct):
+    """A thing with an id: the group or the world of an episode."""
+
+    id: str = ""
+
+
+class ForeignTask(msgspec.Struct):
+    """The task of an episode."""
+
+    key: str | None = None
+    hash: str | None = None
+    data: dict[str, Any] = {}
+
+
+class ForeignTrace(msgspec.Struct):
+    """One agent's trace."""
+
+    agent: ForeignAgent
+    nodes: list[ForeignNode] = []
+    calls: list[ForeignModelCall] = []
+    rewards: dict[str, ForeignReward | None] = {}
+    ok: bool = False
+    stop_condition: str | None = None
+    errors: list[dict[str, Any]] = []
+
+
+class ForeignEpisode(msgspec.Struct):
+    """A line of traces.jsonl."""
+
+    task: ForeignTask
+    traces: list[ForeignTrace]
+    env: Named = msgspec.field(default_factory=Named)
+    group: Named | None = None
+
+
+def read(file: Path, reading: Reading) -> Iterator[ForeignRollout]:
+    """Streams the traces of a file. Raises DataError with line and field."""
+    for number, line in limited_lines(file):
+        place = f"{file}:{number}"
+        episode = decoded(line, ForeignEpisode, place, AGAIN)
+        task = episode.task
+        name = task.key or task.hash or str(task.data.get("idx", number))
+        if episode.group is not None:
+            name = episode.group.id
+        for index, trace in enumerate(episode.traces):
+            if len({one.agent.name for one in episode.traces}) > 1:
+                group = f"{name}/{trace.agent.name}"
+            else:
+                group = name
+            turns = _turns(trace, f"{place}: traces[{index}]")
+            mask = None if trace.agent.trainable else "of a model that is not trained"
+            kind = episode.env.id
+            yield ForeignRollout(place, group, turns, kind=kind, mask=mask)
+
+
+class Head(NamedTuple):
+    """Where a conversation stands at a node of a trace."""
+
+    turn: int | None
+    """The last response; None before the first."""
+    since: tuple[int, ...]
+    """The nodes after it."""
+    tokens: list[int]
+    """All tokens so far."""
+
+
+def _turns(trace: ForeignTrace, place: str) -> list[ForeignTurn]:
+    """The sampled nodes of a trace. Raises DataError for a node without its parent.
+
+    A renderer may leave the reasoning out of the responses that a prompt repeats. Such a
+    response is a node of its own with other tokens, not sampled, but the same turn.
+    """
+    nodes = trace.nodes
+    calls = {call.node: call for call in trace.calls}
+    turns: list[ForeignTurn] = []
+    heads: list[Head] = []
+    given: dict[Any, int] = {}
+    for position, node in enumerate(nodes):
+        head = Head(None, (), [])
+        if node.parent is not None:
+            if node.parent >= position:
+                raise DataError(
+                    f"{place}.nodes[{position}].parent: {node.parent} is not an earlier "
+                    f"node; {AGAIN}"
+                )
+            head = heads[node.parent]
+        said = (head.turn, head.since, node.message.content, node.message.calls)
+        said = msgspec.json.encode(said)
+        tokens = [*head.tokens, *node.token_ids]
+        if node.sampled:
+            given[said] = len(turns)
+            turn = _turn(node, head, nodes, f"{place}.nodes[{position}]")
+            _sampled_by(turn, calls.get(position, ForeignModelCall()))
+            turns.append(turn)
+        if node.message.role == "assistant" and said in given:
+            heads.append(Head(given[said], (), tokens))
+        else:
+            heads.append(Head(head.turn, (*head.since, position), tokens))
+    inner = {turn.parent for turn in turns}
+    after = {head.turn: head.since for head in heads if head.since}
+    refused = _abandoned(trace)
+    for position, node in enumerate(nodes):
+        index = heads[position].turn
+        if node.sampled and index is not None and index not in inner:
+            messages = [nodes[one].message for one in after.get(index, ())]
+            last = turns[index]
+            last.end = _ending(trace, last, messages, position in refused)
+    return turns
+
+
+def _turn(
+    node: ForeignNode, head: Head, nodes: list[ForeignNode], place: str
+) -> ForeignTurn:
+    """A sampled node after what the model read. Raises DataError for unlike lists."""
+    sampled = sum(node.mask)
+    start = len(node.token_ids) - sampled
+    if len(node.mask) != len(node.token_ids) or any(node.mask[:start]):
+        raise DataError(
+            f"{place}.mask: the sampled tokens are not the last of its "
+            f"{len(node.token_ids)} token_ids; {AGAIN}"
+        )
+    if node.logprobs and len(node.logprobs) != sampled:
+        raise DataError(
+            f"{place}.logprobs: {len(node.logprobs)} for {sampled} sampled tokens; {AGAIN}"
+        )
+    return ForeignTurn(
+        parent=head.turn,
+        before=[nodes[one].message for one in head.since],
+        message=node.message,
+        prompt_ids=[*head.tokens, *node.token_ids[:start]],
+        # Tokens without their probabilities cannot be trained on.
+        token_ids=node.token_ids[start:] if node.logprobs else [],
+        logprobs=node.logprobs,
+    )
+
+
+def _sampled_by(turn: ForeignTurn, call: ForeignModelCall) -> None:
+    """Takes over how a response was sampled."""
+    turn.cut = call.finish_reason == "length"
+    if call.sampling is not None and call.sampling.temperature is not None:
+        turn.temperature = call.sampling.temperature
+
+
+def _abandoned(trace: ForeignTrace) -> set[int]:
+    """The attempts at a compaction from which the harness did not go on."""
+    links = [
+        (i, link) for i, n in enumerate(trace.nodes) for link in n.semantic_parents
+    ]
+    tried = {node for node, link in links if link.type == "compaction_attempt"}
+    return tried - {link.node for _, link in links if link.type == "compaction"}
+
+
+def _ending(
+    trace: ForeignTrace,
+    last: ForeignTurn,
+    after: list[ForeignMessage],
+    abandoned: bool,
+) -> Ending:
+    """How the branch of a trace that ends in `last` ended."""
+    if abandoned:
+        return Ending(error="an attempt at a compaction", after=after)
+    given = [one for one in trace.rewards.values() if one is not None]
+    error = None
+    if not trace.ok:
+        fault = trace.errors[-1] if trace.errors else {}
+        error = shown(f"{fault.get('type', 'error')}: {fault.get('message', '')}")
+    return Ending(
+        reward=sum(one.score * one.weight for one in given) if given else None,
+        truncated=trace.stop_condition in LIMITS or last.cut,
+        error=error,
+        after=after,
+    )
