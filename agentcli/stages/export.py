@@ -294,6 +294,7 @@ def _conversation(tree: Tree, steps: list[Step]) -> Conversation:
         turns += asked(step.observation)
         turns += answered(step.response)
     last = steps[-1]
+    errored = last.outcome is Outcome.ERRORED
     if last.next_observation:
         turns += asked(last.next_observation)
     states = [*(step.state for step in steps), last.next_state]
@@ -302,7 +303,7 @@ def _conversation(tree: Tree, steps: list[Step]) -> Conversation:
         reward=score_of(steps),
         success=last.outcome is Outcome.SUCCESS,
         truncated=last.outcome is Outcome.TRUNCATED,
-        error=last.error,
+        error=last.error or ("errored" if errored else None),
         group=tree.task.id,
         instruction=tree.instruction,
         kind=tree.task.kind,

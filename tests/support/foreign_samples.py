@@ -84,12 +84,16 @@ class Served(BaseHTTPRequestHandler):
 async def with_verifiers(model: str, out: Path, groups: int, size: int) -> None:
     """Writes OUT/traces.jsonl."""
     vf, graph, trace_store = (import_module(f"verifiers.v1{name}") for name in ("", ".graph", ".utils.trace_store"))
-    types, configs, dialects = (import_module(f"verifiers.v1.{name}") for name in ("types", "configs.client", "dialects"))
+    types, configs, dialects = (
+        import_module(f"verifiers.v1.{name}") for name in ("types", "configs.client", "dialects")
+    )
     traces, tasks, agents = (import_module(f"verifiers.v1.{name}") for name in ("trace", "task", "configs.agent"))
     train = import_module("verifiers.v1.clients.train")
     renderer = import_module("renderers").DefaultRendererConfig()
     address = start_server(model)
-    config = configs.TrainClientConfig(base_url=f"{address}/v1", api_key_var="HOME", renderer=renderer, renderer_model_name=model)
+    config = configs.TrainClientConfig(
+        base_url=f"{address}/v1", api_key_var="HOME", renderer=renderer, renderer_model_name=model
+    )
     client = train.TrainClient(config)
     sampling = types.SamplingConfig(temperature=1.0, max_tokens=16)
     lock = asyncio.Lock()
@@ -112,10 +116,11 @@ async def with_verifiers(model: str, out: Path, groups: int, size: int) -> None:
         engine.start(engine.task)
         messages = [types.SystemMessage(content=SYSTEM), types.UserMessage(content=first)]
         for step in range(TURNS):
-            if step == 1 and number == 3:
+            if step == 1 and number == size - 1:
                 await turn(trace, list(messages))
             said = await turn(trace, messages)
-            seen = engine.step(re.sub(r"</?action>", "", said.content or "").strip())
+            action = re.search(r"<action>(.*?)</action>", said.content or "")
+            seen = engine.step(action[1].strip() if action else "nothing")
             messages = [*messages, said, types.UserMessage(content=seen.text)]
             if seen.end:
                 break
@@ -150,7 +155,6 @@ def with_inspect(out: Path, groups: int, size: int) -> None:
     model, dataset, solver = (import_module(f"inspect_ai.{name}") for name in ("model", "dataset", "solver"))
     scorer = import_module("inspect_ai.scorer")
     games = {name: (engine, first) for name, _, engine, first in corridors(groups)}
-    rng = random.Random(0)
     samples = [dataset.Sample(input=first, id=name, target="exit") for name, (_, first) in games.items()]
 
     @solver.solver  # type: ignore[untyped-decorator]
@@ -158,9 +162,9 @@ def with_inspect(out: Path, groups: int, size: int) -> None:
         async def solve(state: Any, generate: Any) -> Any:
             engine = games[str(state.sample_id)][0]
             engine.start(engine.task)
+            rng = random.Random(f"{state.sample_id} {state.epoch}")
             for _ in range(TURNS):
-                state.store.set("next", drawn(engine, rng))
-                answer = model.ModelOutput.from_content("mockllm/model", state.store.get("next"))
+                answer = model.ModelOutput.from_content("mockllm/model", drawn(engine, rng))
                 # Without usage the mock model would download a tokenizer to count.
                 answer.usage = model.ModelUsage(input_tokens=0, output_tokens=0, total_tokens=0)
                 player = model.get_model("mockllm/model", custom_outputs=[answer], memoize=False)

@@ -113,14 +113,16 @@ def _member(file: BinaryIO, info: zipfile.ZipInfo, place: str) -> bytes:
     import zstandard
 
     most = rollouts.LARGEST_RECORD + 1
+    remedy = "leave the sample out"
+    refuse_large(info.compress_size, place, remedy)
     try:
         file.seek(info.header_offset)
         # The local header (APPNOTE 4.3.7) ends with the lengths of name and extra field.
         name, extra = struct.unpack("<26x2H", file.read(30))
         file.seek(name + extra, io.SEEK_CUR)
-        packed = file.read(min(info.compress_size, most))
+        packed = file.read(info.compress_size)
         if info.compress_type == zipfile.ZIP_STORED:
-            data = packed[:most]
+            data = packed
         elif info.compress_type == zipfile.ZIP_DEFLATED:
             data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, most)
         elif info.compress_type == ZSTANDARD:
@@ -138,7 +140,7 @@ def _member(file: BinaryIO, info: zipfile.ZipInfo, place: str) -> bytes:
         ValueError,
     ) as error:
         raise DataError(f"{place}: cannot be unpacked ({error}); {AGAIN}") from error
-    refuse_large(len(data), place, "leave the sample out")
+    refuse_large(len(data), place, remedy)
     if zlib.crc32(data) != info.CRC:
         raise DataError(f"{place}: damaged: its checksum differs; {AGAIN}")
     return data

@@ -14,7 +14,8 @@ user message.
 
 import hashlib
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -37,8 +38,8 @@ from agentcli.records.types import (
 
 LARGEST_RECORD = 2**28
 """Most bytes of a line, or of a file that is one record: 256 MiB."""
-LARGEST_TREE = 2**28
-"""Most characters of all prompts of a tree: every prompt repeats those before it."""
+LARGEST_TREE = 2**27
+"""Most characters and tokens of a tree's prompts: each repeats those before it."""
 
 T = TypeVar("T")
 
@@ -134,8 +135,8 @@ class ForeignTurn:
     key: int | None = None
     """Responses of a group with the same key are one step."""
     state: str = ""
-    prompt_ids: Sequence[int] = ()
-    """The tokens of all that was read."""
+    prompt_ids: Sequence[Sequence[int]] = ()
+    """The tokens of all that was read, in pieces that turns share."""
     token_ids: Sequence[int] = ()
     logprobs: Sequence[float] = ()
     temperature: float = 1.0
@@ -216,7 +217,7 @@ class Placed:
     turn: ForeignTurn
     parent: Hashable
     rollout: ForeignRollout
-    step: Step | None = field(default=None)
+    step: Step | None = None
 
 
 def tree_of(rollouts: Sequence[ForeignRollout], reading: Reading) -> Tree:
@@ -233,11 +234,12 @@ def tree_of(rollouts: Sequence[ForeignRollout], reading: Reading) -> Tree:
         above = None if placed.parent is None else by_key[placed.parent].step
         placed.step = _step(placed, len(steps), above, reading)
         steps.append(placed.step)
-        size += len(placed.step.prompt)
+        size += len(placed.step.prompt) + len(placed.step.prompt_ids or ())
         if size > LARGEST_TREE:
             raise DataError(
                 f"{placed.rollout.place}: group {shown(first.group)}: its prompts have "
-                f"more than {LARGEST_TREE >> 20} million characters; leave it out"
+                f"more than {LARGEST_TREE} characters and tokens, since each repeats "
+                "those before it; leave the group out"
             )
     instruction = first.instruction
     if instruction is None:
@@ -314,7 +316,7 @@ def _step(placed: Placed, number: int, above: Step | None, reading: Reading) -> 
         mask=placed.rollout.mask,
     )
     if turn.token_ids:
-        step.prompt_ids = list(turn.prompt_ids)
+        step.prompt_ids = list(chain.from_iterable(turn.prompt_ids))
     if turn.end is not None:
         _end(step, turn.end, reading)
     return step

@@ -142,8 +142,6 @@ class Head(NamedTuple):
     """The last response; None before the first."""
     since: tuple[int, ...]
     """The nodes after it."""
-    tokens: list[int]
-    """All tokens so far."""
 
 
 def _turns(trace: ForeignTrace, place: str) -> list[ForeignTurn]:
@@ -156,28 +154,24 @@ def _turns(trace: ForeignTrace, place: str) -> list[ForeignTurn]:
     calls = {call.node: call for call in trace.calls}
     turns: list[ForeignTurn] = []
     heads: list[Head] = []
-    given: dict[Any, int] = {}
+    repeated: dict[bytes, int] = {}
     for position, node in enumerate(nodes):
-        head = Head(None, (), [])
-        if node.parent is not None:
-            if node.parent >= position:
-                raise DataError(
-                    f"{place}.nodes[{position}].parent: {node.parent} is not an earlier "
-                    f"node; {AGAIN}"
-                )
-            head = heads[node.parent]
-        said = (head.turn, head.since, node.message.content, node.message.calls)
-        said = msgspec.json.encode(said)
-        tokens = [*head.tokens, *node.token_ids]
+        if node.parent is not None and node.parent >= position:
+            raise DataError(
+                f"{place}.nodes[{position}].parent: {node.parent} is not an earlier "
+                f"node; {AGAIN}"
+            )
+        head = Head(None, ()) if node.parent is None else heads[node.parent]
+        said = msgspec.json.encode((head, node.message.content, node.message.calls))
         if node.sampled:
-            given[said] = len(turns)
-            turn = _turn(node, head, nodes, f"{place}.nodes[{position}]")
+            repeated[said] = len(turns)
+            turn = _turn(nodes, position, head, f"{place}.nodes[{position}]")
             _sampled_by(turn, calls.get(position, ForeignModelCall()))
             turns.append(turn)
-        if node.message.role == "assistant" and said in given:
-            heads.append(Head(given[said], (), tokens))
+        if node.message.role == "assistant" and said in repeated:
+            heads.append(Head(repeated[said], ()))
         else:
-            heads.append(Head(head.turn, (*head.since, position), tokens))
+            heads.append(Head(head.turn, (*head.since, position)))
     inner = {turn.parent for turn in turns}
     after = {head.turn: head.since for head in heads if head.since}
     refused = _abandoned(trace)
@@ -191,9 +185,10 @@ def _turns(trace: ForeignTrace, place: str) -> list[ForeignTurn]:
 
 
 def _turn(
-    node: ForeignNode, head: Head, nodes: list[ForeignNode], place: str
+    nodes: list[ForeignNode], position: int, head: Head, place: str
 ) -> ForeignTurn:
     """A sampled node after what the model read. Raises DataError for unlike lists."""
+    node = nodes[position]
     sampled = sum(node.mask)
     start = len(node.token_ids) - sampled
     if len(node.mask) != len(node.token_ids) or any(node.mask[:start]):
@@ -205,11 +200,16 @@ def _turn(
         raise DataError(
             f"{place}.logprobs: {len(node.logprobs)} for {sampled} sampled tokens; {AGAIN}"
         )
+    pieces = [node.token_ids[:start]]
+    above = node.parent
+    while above is not None:
+        pieces.append(nodes[above].token_ids)
+        above = nodes[above].parent
     return ForeignTurn(
         parent=head.turn,
         before=[nodes[one].message for one in head.since],
         message=node.message,
-        prompt_ids=[*head.tokens, *node.token_ids[:start]],
+        prompt_ids=pieces[::-1],
         # Tokens without their probabilities cannot be trained on.
         token_ids=node.token_ids[start:] if node.logprobs else [],
         logprobs=node.logprobs,
