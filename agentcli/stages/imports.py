@@ -15,10 +15,10 @@ import msgspec
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.summary import summarise
-from agentcli.records.foreign.rollouts import ForeignRollout, Reading, tree_of
+from agentcli.records.foreign.rollouts import ForeignRollout, ImportChoices, tree_of
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
-from agentcli.records.types import IMPORTED, Episode, StageRecord
+from agentcli.records.types import IMPORTED, LARGEST_REWARD, Episode, StageRecord
 from agentcli.registry import nearest
 from agentcli.reports.standing import Standing
 from agentcli.stages.plan import StagePlan, plain, with_changes
@@ -44,11 +44,11 @@ class ImportPlan(StagePlan):
     """An import that is ready to begin."""
 
     file: Path
-    reading: Reading
+    choices: ImportChoices
 
     def counts(self) -> dict[str, int]:
         """The trajectories and groups in the file. Raises DataError for a damaged one."""
-        groups = grouped(self.file, self.reading)
+        groups = grouped(self.file, self.choices)
         ends = 0
         for rollout in (one for group in groups.values() for one in group):
             ends += sum(turn.end is not None for turn in rollout.turns)
@@ -71,11 +71,12 @@ def plan(
         raise UsageError(f"--from {form}: no such format; {nearest(form, FORMS)}")
     if states not in (None, "none", "observation"):
         raise UsageError(f"--states {states}: must be none or observation")
-    if success is not None and not abs(success) < float("inf"):
-        raise UsageError(f"--success {success}: must be a finite number")
+    if success is not None and not 0 < success <= LARGEST_REWARD:
+        most = f"{LARGEST_REWARD:g}"
+        raise UsageError(f"--success {success}: must be above 0 and at most {most}")
     if score is not None and form != "inspect":
         raise UsageError(f"--score has no effect with --from {form}; leave it out")
-    reading = Reading(
+    choices = ImportChoices(
         form, states or "none", 1.0 if success is None else success, score
     )
     run = RunDirectory(out)
@@ -89,26 +90,26 @@ def plan(
         run=run,
         settings=settings,
         sections=("environment",),
-        conditions={"import": reading._asdict()},
+        conditions={"import": choices._asdict()},
         inputs={form: file},
         sources=[file],
         outputs=[run.trees],
         resumable=False,
         file=file,
-        reading=reading,
+        choices=choices,
     )
 
 
 def perform(plan: ImportPlan, session: Session) -> StageRecord:
     """Writes trees.jsonl. Raises DataError for a damaged file, and then writes nothing."""
     progress = session.progress
-    progress.start(Standing(f"import {plan.reading.form}", None))
+    progress.start(Standing(f"import {plan.choices.form}", None))
     tally = Tally()
     rows: list[Episode] = []
     lacking = dict.fromkeys(LACKS, 0)
     with rewriting(plan.run.trees) as writer:
-        for group in grouped(plan.file, plan.reading).values():
-            tree = tree_of(group, plan.reading)
+        for group in grouped(plan.file, plan.choices).values():
+            tree = tree_of(group, plan.choices)
             writer.write(tree)
             tally.add(tree)
             rows += episodes(tree)
@@ -127,22 +128,22 @@ def perform(plan: ImportPlan, session: Session) -> StageRecord:
         counts=tally.counts,
         ledger=tally.ledger,
         statistics={
-            "import": plan.reading._asdict(),
+            "import": plan.choices._asdict(),
             "lacking": lacking,
             "results": plain(summarise(rows)),
         },
     )
 
 
-def grouped(file: Path, reading: Reading) -> dict[str, list[ForeignRollout]]:
+def grouped(file: Path, choices: ImportChoices) -> dict[str, list[ForeignRollout]]:
     """The rollouts with a response by group, in order of the file.
 
     Raises DataError for a damaged file, and for one without any response.
     """
-    module = import_module(f"agentcli.records.foreign.{FORMS[reading.form]}")
-    read: Callable[[Path, Reading], Iterator[ForeignRollout]] = module.read
+    module = import_module(f"agentcli.records.foreign.{FORMS[choices.form]}")
+    read: Callable[[Path, ImportChoices], Iterator[ForeignRollout]] = module.read
     groups: dict[str, list[ForeignRollout]] = {}
-    for rollout in read(file, reading):
+    for rollout in read(file, choices):
         if rollout.turns:
             groups.setdefault(rollout.group, []).append(rollout)
     if not groups:

@@ -23,7 +23,7 @@ from agentcli.records.foreign.rollouts import (
     Ending,
     ForeignMessage,
     ForeignRollout,
-    Reading,
+    ImportChoices,
     decoded,
     refuse_large,
 )
@@ -75,21 +75,23 @@ class InspectLog(msgspec.Struct):
     samples: list[InspectSample] | None = None
 
 
-def read(file: Path, reading: Reading) -> Iterator[ForeignRollout]:
+def read(file: Path, choices: ImportChoices) -> Iterator[ForeignRollout]:
     """Streams the samples of a log. Raises DataError with the sample and the field."""
     with open_regular(file) as opened:
         if opened.peek(4)[:4] == b"PK\x03\x04":
-            yield from _zipped(file, opened, reading)
+            yield from _zipped(file, opened, choices)
             return
         data = opened.read(rollouts.LARGEST_RECORD + 1)
     remedy = "write it as .eval with: inspect log convert --to eval"
     refuse_large(len(data), str(file), remedy)
     log = _parsed(data, InspectLog, str(file))
     for sample in log.samples or ():
-        yield _rollout(sample, log.eval.task, str(file), reading)
+        yield _rollout(sample, log.eval.task, str(file), choices)
 
 
-def _zipped(file: Path, opened: BinaryIO, reading: Reading) -> Iterator[ForeignRollout]:
+def _zipped(
+    file: Path, opened: BinaryIO, choices: ImportChoices
+) -> Iterator[ForeignRollout]:
     try:
         with zipfile.ZipFile(opened) as archive:
             members = {info.filename: info for info in archive.infolist()}
@@ -105,7 +107,7 @@ def _zipped(file: Path, opened: BinaryIO, reading: Reading) -> Iterator[ForeignR
         if name.startswith("samples/") and name.endswith(".json"):
             place = f"{file}: {shown(name)}"
             sample = _parsed(_member(opened, info, place), InspectSample, place)
-            yield _rollout(sample, task, place, reading)
+            yield _rollout(sample, task, place, choices)
 
 
 def _member(file: BinaryIO, info: zipfile.ZipInfo, place: str) -> bytes:
@@ -158,7 +160,7 @@ def _parsed(data: bytes, kind: type[rollouts.T], place: str) -> rollouts.T:
 
 
 def _rollout(
-    sample: InspectSample, task: str, place: str, reading: Reading
+    sample: InspectSample, task: str, place: str, choices: ImportChoices
 ) -> ForeignRollout:
     place = f"{place}: sample {shown(str(sample.id))}, epoch {sample.epoch}"
     for message in sample.messages:
@@ -169,7 +171,7 @@ def _rollout(
     turns, after = turns_of(sample.messages)
     if turns:
         turns[-1].end = Ending(
-            reward=_reward(sample, place, reading.score),
+            reward=_reward(sample, place, choices.score),
             truncated=sample.limit is not None,
             error=None if sample.error is None else shown(sample.error.message),
             after=after,

@@ -24,7 +24,7 @@ from agentcli.records.foreign.rollouts import (
     ForeignMessage,
     ForeignRollout,
     ForeignTurn,
-    Reading,
+    ImportChoices,
     decoded,
     digest,
     limited_lines,
@@ -49,7 +49,7 @@ class ChatRow(msgspec.Struct):
     kind: str = ""
 
 
-def read(file: Path, reading: Reading) -> Iterator[ForeignRollout]:
+def read(file: Path, choices: ImportChoices) -> Iterator[ForeignRollout]:
     """Streams the trajectories of a file. Raises DataError with line and field."""
     for number, line in limited_lines(file):
         place = f"{file}:{number}"

@@ -160,13 +160,13 @@ class ForeignRollout:
     """Why its steps must not be imitated."""
 
 
-class Reading(NamedTuple):
+class ImportChoices(NamedTuple):
     """What the user chose for an import."""
 
     form: str
     """The format: a name of stages/imports.py."""
-    states: Literal["none", "observation"] = "none"
-    """What stands for states that the file lacks."""
+    states: str = "none"
+    """What stands for states that the file lacks: none, or observation."""
     success: float = 1.0
     """The reward from which a trajectory without a verdict is a success."""
     score: str | None = None
@@ -220,7 +220,7 @@ class Placed:
     step: Step | None = None
 
 
-def tree_of(rollouts: Sequence[ForeignRollout], reading: Reading) -> Tree:
+def tree_of(rollouts: Sequence[ForeignRollout], choices: ImportChoices) -> Tree:
     """The tree of one group.
 
     Raises DataError for rollouts that contradict each other, for a tree that is too
@@ -232,7 +232,7 @@ def tree_of(rollouts: Sequence[ForeignRollout], reading: Reading) -> Tree:
     size = 0
     for placed in by_key.values():
         above = None if placed.parent is None else by_key[placed.parent].step
-        placed.step = _step(placed, len(steps), above, reading)
+        placed.step = _step(placed, len(steps), above, choices)
         steps.append(placed.step)
         size += len(placed.step.prompt) + len(placed.step.prompt_ids or ())
         if size > LARGEST_TREE:
@@ -246,8 +246,8 @@ def tree_of(rollouts: Sequence[ForeignRollout], reading: Reading) -> Tree:
         messages = first.turns[0].before
         users = [one.text for one in messages if one.role == "user"]
         instruction = users[0] if users else texts_of(messages)
-    kind = first.kind or reading.form
-    task = Task(id=first.group, world=IMPORTED, split=reading.form, kind=kind)
+    kind = first.kind or choices.form
+    task = Task(id=first.group, world=IMPORTED, split=choices.form, kind=kind)
     tree = Tree(
         task=task,
         instruction=instruction,
@@ -283,13 +283,15 @@ def _placed(rollouts: Sequence[ForeignRollout]) -> dict[Hashable, Placed]:
     return by_key
 
 
-def _step(placed: Placed, number: int, above: Step | None, reading: Reading) -> Step:
+def _step(
+    placed: Placed, number: int, above: Step | None, choices: ImportChoices
+) -> Step:
     turn = placed.turn
     message = turn.message
     spoken = [f"{one.role}: {one.text}" for one in turn.before]
     observation = texts_of(turn.before)
     state = turn.state
-    if not state and reading.states == "observation":
+    if not state and choices.states == "observation":
         state = digest(observation)
     if above is not None:
         spoken = [above.prompt, f"assistant: {above.response}", *spoken]
@@ -318,15 +320,15 @@ def _step(placed: Placed, number: int, above: Step | None, reading: Reading) -> 
     if turn.token_ids:
         step.prompt_ids = list(chain.from_iterable(turn.prompt_ids))
     if turn.end is not None:
-        _end(step, turn.end, reading)
+        _end(step, turn.end, choices)
     return step
 
 
-def _end(step: Step, end: Ending, reading: Reading) -> None:
+def _end(step: Step, end: Ending, choices: ImportChoices) -> None:
     """Ends a trajectory with this step."""
     step.next_observation = texts_of(end.after)
     step.next_state = end.state
-    if not end.state and reading.states == "observation":
+    if not end.state and choices.states == "observation":
         # Without a last text its state is no other step's.
         after = step.next_observation or f"end of {step.id}: {step.response}"
         step.next_state = digest(after)
@@ -334,7 +336,7 @@ def _end(step: Step, end: Ending, reading: Reading) -> None:
     step.error = end.error
     success = end.success
     if success is None and end.reward is not None:
-        success = end.reward >= reading.success
+        success = end.reward >= choices.success
     if success is None and end.error is None:
         step.error = "not scored"
     if step.error is not None:

@@ -19,7 +19,7 @@ from agentcli.records.foreign.rollouts import (
     ForeignMessage,
     ForeignRollout,
     ForeignTurn,
-    Reading,
+    ImportChoices,
     decoded,
     limited_lines,
 )
@@ -115,7 +115,7 @@ class ForeignEpisode(msgspec.Struct):
     group: Named | None = None
 
 
-def read(file: Path, reading: Reading) -> Iterator[ForeignRollout]:
+def read(file: Path, choices: ImportChoices) -> Iterator[ForeignRollout]:
     """Streams the traces of a file. Raises DataError with line and field."""
     for number, line in limited_lines(file):
         place = f"{file}:{number}"
