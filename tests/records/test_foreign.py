@@ -96,6 +96,7 @@ def test_the_samples_of_these_tests_are_sound() -> None:
         ("verifiers", changed(1, logprobs=[0.5]), (":1", "$.traces[0].nodes[1].logprobs[0]")),
         ("verifiers", changed(1, token_ids=["a"]), (":1", "$.traces[0].nodes[1].token_ids[0]")),
         ("verifiers", episode(rewards={"won": {"score": "1"}}), (":1", "$.traces[0].rewards[...].score")),
+        ("verifiers", episode(nodes=NODES[:1] * 5000), (":1", "traces[0].nodes", "4096")),
         ("verifiers", episode(nodes=NODES[:1]), ("holds no response",)),
         ("inspect", b"PK\x03\x04 torn", ("no sound zip",)),
         ("inspect", {"samples": []}, ("`eval`",)),

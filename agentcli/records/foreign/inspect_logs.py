@@ -35,7 +35,6 @@ ZSTANDARD = 93
 AGAIN = "copy the log again, or write it anew with: inspect log convert"
 LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
-ATTACHED = "attachment://"
 
 
 class ForeignScore(msgspec.Struct):
@@ -59,7 +58,6 @@ class InspectSample(msgspec.Struct):
     scores: dict[str, ForeignScore] | None = None
     error: ForeignFault | None = None
     limit: dict[str, Any] | None = None
-    attachments: dict[str, str] = {}
 
 
 class InspectSpec(msgspec.Struct):
@@ -163,11 +161,6 @@ def _rollout(
     sample: InspectSample, task: str, place: str, choices: ImportChoices
 ) -> ForeignRollout:
     place = f"{place}: sample {shown(str(sample.id))}, epoch {sample.epoch}"
-    for message in sample.messages:
-        text = message.content
-        if isinstance(text, str) and text.startswith(ATTACHED):
-            name = text.removeprefix(ATTACHED)
-            message.content = sample.attachments.get(name, text)
     turns, after = turns_of(sample.messages)
     if turns:
         turns[-1].end = Ending(

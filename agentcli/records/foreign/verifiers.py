@@ -26,6 +26,8 @@ from agentcli.records.foreign.rollouts import (
 from agentcli.records.types import LogProbability, Position, Reward
 
 AGAIN = "leave the line out, or write it again with verifiers 0.4"
+MOST_NODES = 4096
+"""Most messages of a trace: each response repeats the path to it."""
 LIMITS = (
     *("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens"),
     *("compaction_failed",),
@@ -80,20 +82,6 @@ class ForeignAgent(msgspec.Struct):
     trainable: bool = True
 
 
-class Named(msgspec.Struct):
-    """A thing with an id: the group or the world of an episode."""
-
-    id: str = ""
-
-
-class ForeignTask(msgspec.Struct):
-    """The task of an episode."""
-
-    key: str | None = None
-    hash: str | None = None
-    data: dict[str, Any] = {}
-
-
 class ForeignTrace(msgspec.Struct):
     """One agent's trace."""
 
@@ -109,10 +97,10 @@ class ForeignTrace(msgspec.Struct):
 class ForeignEpisode(msgspec.Struct):
     """A line of traces.jsonl."""
 
-    task: ForeignTask
+    task: dict[str, Any]
     traces: list[ForeignTrace]
-    env: Named = msgspec.field(default_factory=Named)
-    group: Named | None = None
+    env: dict[str, Any] = {}
+    group: dict[str, Any] | None = None
 
 
 def read(file: Path, choices: ImportChoices) -> Iterator[ForeignRollout]:
@@ -120,19 +108,19 @@ def read(file: Path, choices: ImportChoices) -> Iterator[ForeignRollout]:
     for number, line in limited_lines(file):
         place = f"{file}:{number}"
         episode = decoded(line, ForeignEpisode, place, AGAIN)
-        task = episode.task
-        name = task.key or task.hash or str(task.data.get("idx", number))
-        if episode.group is not None:
-            name = episode.group.id
+        named = (episode.group or {}).get("id")
+        group = str(
+            named or episode.task.get("key") or episode.task.get("hash") or number
+        )
+        agents = {trace.agent.name for trace in episode.traces}
         for index, trace in enumerate(episode.traces):
-            if len({one.agent.name for one in episode.traces}) > 1:
-                group = f"{name}/{trace.agent.name}"
-            else:
-                group = name
-            turns = _turns(trace, f"{place}: traces[{index}]")
-            mask = None if trace.agent.trainable else "of a model that is not trained"
-            kind = episode.env.id
-            yield ForeignRollout(place, group, turns, kind=kind, mask=mask)
+            yield ForeignRollout(
+                place,
+                group if len(agents) == 1 else f"{group}/{trace.agent.name}",
+                _turns(trace, f"{place}: traces[{index}]"),
+                kind=str(episode.env.get("id", "")),
+                mask=None if trace.agent.trainable else "a model that is not trained",
+            )
 
 
 class Head(NamedTuple):
@@ -151,6 +139,8 @@ def _turns(trace: ForeignTrace, place: str) -> list[ForeignTurn]:
     response is a node of its own with other tokens, not sampled, but the same turn.
     """
     nodes = trace.nodes
+    if len(nodes) > MOST_NODES:
+        raise DataError(f"{place}.nodes: more than {MOST_NODES}; leave the line out")
     calls = {call.node: call for call in trace.calls}
     turns: list[ForeignTurn] = []
     heads: list[Head] = []
