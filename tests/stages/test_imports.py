@@ -121,6 +121,37 @@ def test_the_tokens_are_those_of_the_graph(files: Path) -> None:
     assert [tree.ledger.forks for tree in trees] == [1, 1, 1, 1]
 
 
+def test_a_prompt_may_repeat_several_turns_without_their_reasoning() -> None:
+    """As templates do that drop it at the next message of the user: all nodes of the old turns are there twice."""
+
+    def node(parent: int | None, role: str, content: str, thought: str | None = None, sampled: bool = False) -> dict:
+        message = {"role": role, "content": content} | ({"reasoning_content": thought} if thought else {})
+        tokens = {"token_ids": [7], "mask": [sampled], "logprobs": [-1.0] * sampled}
+        return {"parent": parent, "message": message, "sampled": sampled, **tokens}
+
+    nodes = [
+        node(None, "user", "start"),
+        node(0, "assistant", "one", "hm", sampled=True),
+        node(1, "tool", "seen"),
+        node(2, "assistant", "two", "so", sampled=True),
+        node(0, "assistant", "one"),
+        node(4, "tool", "seen"),
+        node(5, "assistant", "two"),
+        node(6, "user", "more"),
+        node(7, "assistant", "three", "ah", sampled=True),
+    ]
+    trace = {"agent": {}, "nodes": nodes, "rewards": {"won": {"score": 1.0}}, "ok": True}
+    Path("t.jsonl").write_text(json.dumps({"task": {"key": "t"}, "traces": [trace]}), encoding="utf-8")
+    (tree,) = imported("verifiers", file="t.jsonl")
+    assert [(step.parent, step.observation, step.action, step.outcome) for step in tree.steps] == [
+        (None, "start", "one", None),
+        (0, "seen", "two", None),
+        (1, "more", "three", "success"),
+    ]
+    assert tree.steps[0].response == "<think>\nhm\n</think>\none"
+    assert [len(step.prompt_ids) for step in tree.steps] == [1, 3, 5]
+
+
 def test_both_forms_of_a_log_give_the_same_trees() -> None:
     zipped = imported("inspect")
     plain = imported("inspect", out="runs/json", file="log.json")

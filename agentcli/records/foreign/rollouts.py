@@ -51,6 +51,12 @@ class ForeignPart(msgspec.Struct):
     text: str = ""
     reasoning: str = ""
 
+    def shown(self, kind: str) -> str:
+        """Its text or its reasoning; a picture's text is its type in brackets."""
+        if kind == "reasoning":
+            return self.reasoning
+        return self.text if self.type in ("text", "reasoning") else f"[{self.type}]"
+
 
 class CalledFunction(msgspec.Struct):
     """The function of a tool call, as OpenAI nests it."""
@@ -90,22 +96,26 @@ class ForeignMessage(msgspec.Struct):
     """Inspect: input if no model wrote it."""
 
     @property
-    def calls(self) -> str:
-        """Its tool calls as text; empty without any."""
-        return "\n".join(call.text for call in self.tool_calls or ())
+    def action(self) -> str:
+        """What it does: its tool calls, else its content without reasoning."""
+        calls = "\n".join(call.text for call in self.tool_calls or ())
+        return calls or self._joined("text")
 
     @property
     def text(self) -> str:
         """All that can be read: reasoning, content, tool calls."""
-        thoughts = [self.reasoning_content or ""]
-        texts = [self.content if isinstance(self.content, str) else ""]
-        for part in self.content if isinstance(self.content, list) else ():
-            thoughts.append(part.reasoning)
-            known = part.type in ("text", "reasoning")
-            texts.append(part.text if known else f"[{part.type}]")
+        thoughts = (self.reasoning_content, self._joined("reasoning"))
         thought = "\n".join(filter(None, thoughts))
         opened = f"<think>\n{thought}\n</think>" if thought else ""
-        return "\n".join(filter(None, (opened, *texts, self.calls)))
+        content = self._joined("text")
+        calls = self.action if self.tool_calls else ""
+        return "\n".join(filter(None, (opened, content, calls)))
+
+    def _joined(self, kind: str) -> str:
+        """The texts or the reasoning of its content, one a line."""
+        if not isinstance(self.content, list):
+            return (self.content or "") if kind == "text" else ""
+        return "\n".join(part.shown(kind) for part in self.content if part.shown(kind))
 
 
 class Ending(NamedTuple):
@@ -311,7 +321,7 @@ def _step(
         temperature=turn.temperature,
         stop=StopReason.LENGTH if turn.cut else StopReason.STOP,
         observation=observation,
-        action=message.calls or message.text,
+        action=message.action,
         state=state,
         next_state="",
         next_observation="",

@@ -21,6 +21,7 @@ from agentcli.records.foreign.rollouts import (
     ForeignTurn,
     ImportChoices,
     decoded,
+    digest,
     limited_lines,
 )
 from agentcli.records.types import LogProbability, Position, Reward
@@ -136,7 +137,8 @@ def _turns(trace: ForeignTrace, place: str) -> list[ForeignTurn]:
     """The sampled nodes of a trace. Raises DataError for a node without its parent.
 
     A renderer may leave the reasoning out of the responses that a prompt repeats. Such a
-    response is a node of its own with other tokens, not sampled, but the same turn.
+    response and all that follows are nodes of their own, with other tokens, but the same
+    turns: they have the same content after the same messages.
     """
     nodes = trace.nodes
     if len(nodes) > MOST_NODES:
@@ -144,7 +146,8 @@ def _turns(trace: ForeignTrace, place: str) -> list[ForeignTurn]:
     calls = {call.node: call for call in trace.calls}
     turns: list[ForeignTurn] = []
     heads: list[Head] = []
-    repeated: dict[bytes, int] = {}
+    names: list[str] = []
+    said: dict[str, int] = {}
     for position, node in enumerate(nodes):
         if node.parent is not None and node.parent >= position:
             raise DataError(
@@ -152,14 +155,18 @@ def _turns(trace: ForeignTrace, place: str) -> list[ForeignTurn]:
                 f"node; {AGAIN}"
             )
         head = Head(None, ()) if node.parent is None else heads[node.parent]
-        said = msgspec.json.encode((head, node.message.content, node.message.calls))
+        above = "" if node.parent is None else names[node.parent]
+        message = node.message
+        content = (message.content or "", message.action)
+        name = digest(repr((above, message.role, content)))
+        names.append(name)
         if node.sampled:
-            repeated[said] = len(turns)
+            said[name] = len(turns)
             turn = _turn(nodes, position, head, f"{place}.nodes[{position}]")
             _sampled_by(turn, calls.get(position, ForeignModelCall()))
             turns.append(turn)
-        if node.message.role == "assistant" and said in repeated:
-            heads.append(Head(repeated[said], ()))
+        if name in said:
+            heads.append(Head(said[name], ()))
         else:
             heads.append(Head(head.turn, (*head.since, position)))
     inner = {turn.parent for turn in turns}
