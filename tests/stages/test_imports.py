@@ -77,8 +77,8 @@ def test_what_is_missing_is_counted_said_and_refused(form: str) -> None:
     for method in STATES:
         refusal = agentcli("assign-credit", "runs/i", "--method", method, "-q", "--set", "credit.outcome=success")
         refused(refusal, 3, ("runs/i/trees.jsonl:1", "steps[0].state"), ("--states observation", "--method grpo"))
-    advice = agentcli("show", "runs/i", "--advice", "--json").stdout
-    assert "shared" not in advice or json.loads(advice.splitlines()[0]).get("shared", 0) == 0
+    advice = json.loads(agentcli("show", "runs/i", "--advice", "--json").stdout)
+    assert advice["shared"] == advice["returned"] == 0
 
 
 @pytest.mark.parametrize("form", FORMATS)
