@@ -92,6 +92,8 @@ def test_in_every_option_of_every_command(path: tuple[str, ...]) -> None:
         run = ("runs/x", "grpo", "rloo")
     if path == ("export",):
         run = ("runs/x", "--to", "preferences")
+    if path == ("import",):
+        run = ("runs/x/trees.jsonl", "--from", "messages")
     for option in NUMERIC[path]:
         for value in ABSURD[option.kind]:
             if (value == "0" and option.names[0] in ZERO_IS_ONE_OF_THEM) or (

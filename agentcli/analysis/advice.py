@@ -127,7 +127,8 @@ def _visits(tree: Tree, drawn: Sequence[Step]) -> Counter[str]:
     walks = []
     for leaf in drawn:
         walk = [tuple(sorted(standing[step.id].items())) for step in path(tree, leaf)]
-        walks.append([state for state in walk if state])
+        # An imported tree may have no states: none is known to be shared.
+        walks.append([state for state in walk if any(text for _, text in state)])
     leaving = Counter(state for walk in walks for state in set(walk))
     counts = Counter[str]()
     for walk in walks:

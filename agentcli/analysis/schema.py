@@ -17,7 +17,7 @@ from agentcli.evaluation.record import EvaluationSummary, LoopMetrics
 from agentcli.exploration.registry import method_names
 from agentcli.exploration.settings import evaluation_class, rollout_class
 from agentcli.records import types
-from agentcli.records.chats import Preference, PromptCompletion
+from agentcli.records.chats import Conversation, Preference, PromptCompletion
 from agentcli.records.docs import describe, field_docs
 from agentcli.records.settings import EvaluationSettings, RolloutSettings, Settings
 from agentcli.records.study import StudyResults
@@ -73,6 +73,7 @@ KINDS = (
     RecordKind("comparison", RunComparison),
     RecordKind("study", StudyResults, "study.json"),
     RecordKind("prompt-completion", PromptCompletion, "export/messages.jsonl"),
+    RecordKind("conversation", Conversation, "export/conversations.jsonl"),
     RecordKind("preference", Preference, "export/preferences.jsonl"),
     RecordKind("panel", types.Panel),
     RecordKind("stage-record", types.StageRecord),

@@ -14,11 +14,12 @@ form_option = partial(Option, panel="Form")
 
 TO = form_option(
     "--to",
-    "parquet: a row a step. messages, preferences: chats for TRL's SFT and DPO. model: "
-    "the checkpoint, an adapter merged into its base. card: the model card.",
+    "parquet: a row a step. messages, preferences: chats for TRL's SFT and DPO. "
+    "conversations: a trajectory a line, with its reward, for `import`. model: the "
+    "checkpoint, an adapter merged into its base. card: the model card.",
     str,
     "FORM",
-    fixed("parquet", "messages", "preferences", "model", "card"),
+    fixed("parquet", "messages", "conversations", "preferences", "model", "card"),
 )
 CREDIT = form_option(
     "--credit",

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 from functools import partial
+from keyword import iskeyword
 from typing import Annotated, Any
 
 import typer
@@ -41,9 +42,13 @@ class Option:
 
     @property
     def name(self) -> str:
-        """The name of its value in a Call: `max_steps` for `--max-steps`."""
+        """The name of its value in a Call: `max_steps` for `--max-steps`.
+
+        It is also a parameter's, so that a word of Python gets an underscore.
+        """
         first = self.flags.split()[0].partition("/")[0]
-        return first.lstrip("-").replace("-", "_")
+        name = first.lstrip("-").replace("-", "_")
+        return f"{name}_" if iskeyword(name) else name
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def require_states(survey: Survey, method: str) -> None:
             raise DataError(
                 f"task {shown(tree.task.id)}: steps[{step.id}].state: is empty; "
                 f"{method} compares steps from the same state, take a world that "
-                "records states, or --method grpo"
+                "records states, import with --states observation, or --method grpo"
             )
 
 

@@ -15,7 +15,7 @@ from agentcli.environments.protocol import Card, Engine, World
 from agentcli.errors import AgentCliError, MissingError, UsageError
 from agentcli.records.section import fault_and_path
 from agentcli.records.settings import EnvironmentSettings, Settings
-from agentcli.records.types import Task
+from agentcli.records.types import IMPORTED, Task
 from agentcli.registry import Registry, nearest, prints_aside
 
 WORLDS = {
@@ -60,7 +60,7 @@ def world_names() -> list[str]:
 def make_world(settings: EnvironmentSettings) -> World:
     """The world that `settings.name` names, made from `settings`.
 
-    Raises UsageError for an unknown name, for options that the world's own types
+    Raises UsageError for an unknown or imported world, for options that the world's own types
     refuse, and for a data folder that the world would not read. Raises MissingError if
     its dependencies are not installed.
     """
@@ -135,6 +135,11 @@ def raised(error: Exception) -> str:
 
 def _load(name: str) -> Any:
     """The class that a name stands for. Raises UsageError and MissingError."""
+    if name == IMPORTED:
+        raise UsageError(
+            "environment.name: imported: these trees were rolled out elsewhere, so "
+            "nothing here can play on; name a world with --env"
+        )
     scheme = _scheme_of(name)
     try:
         return REGISTRY.load(SCHEMES[scheme] if scheme else name)

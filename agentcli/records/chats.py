@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from agentcli.records.types import Position, Record
+from agentcli.records.types import Position, Record, Score
 
 Images = list[str] | msgspec.UnsetType
 """Files of a prompt's pictures, relative to the export folder; absent if it has none.
@@ -25,7 +25,7 @@ class ChatPart(Record, kw_only=True):
 class ChatTurn(Record, kw_only=True):
     """One message of a chat."""
 
-    role: Literal["user", "assistant"]
+    role: Literal["system", "user", "assistant"]
     content: str | list[ChatPart]
     """A list of parts if the message has pictures."""
 
@@ -59,6 +59,27 @@ class Preference(Record, kw_only=True):
     """The tree's line in its file, from 1."""
     chosen_step: Position
     rejected_step: Position
+
+
+class Conversation(Record, kw_only=True):
+    """One trajectory, as `agentcli import --from messages` reads it.
+
+    A line of export/conversations.jsonl: `messages` as in OpenAI's files, and what
+    credit needs (records/foreign/messages.py).
+    """
+
+    messages: list[ChatTurn]
+    reward: Score
+    success: bool
+    truncated: bool
+    error: str | None
+    group: str
+    """Task id of the tree."""
+    instruction: str
+    kind: str
+    steps: list[Position]
+    states: list[str] | msgspec.UnsetType = msgspec.UNSET
+    """The exact state keys; not written without them."""
 
 
 def asked(text: str, pictures: int = 0) -> list[ChatTurn]:

@@ -93,6 +93,10 @@ class StopReason(StrEnum):
     """No model was asked (expert, random, or an error before sampling)."""
 
 
+IMPORTED = "imported"
+"""The world of tasks that were played elsewhere (agentcli import): none can play them."""
+
+
 class Task(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """One game to play. Its id is unique in its world and sufficient to open it."""
 
@@ -145,6 +149,10 @@ class Step(Record, kw_only=True):
     prompt: str
     pictures: Pictures = msgspec.UNSET
     """The pictures that the policy saw, placed after the text of the prompt."""
+    prompt_ids: list[Position] | msgspec.UnsetType = msgspec.UNSET
+    """The tokens of an imported prompt, a conversation that `prompt` only shows as text;
+    not written for other steps.
+    """
     response: str
     token_ids: list[Position] = []
     logprobs: list[LogProbability] = []

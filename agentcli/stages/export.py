@@ -2,6 +2,7 @@
 
 parquet has one row per step (records/step_rows.py). messages and preferences are JSON
 Lines (records/chats.py), one response per row, with the prompt that the policy got.
+conversations has one trajectory per row, with its reward and its group.
 model is the checkpoint as a plain model, with an adapter merged into its base. card is
 the model card that `push` uploads with it.
 
@@ -20,7 +21,10 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from agentcli.errors import DataError, UsageError
+from agentcli.evaluation.episodes import score_of
 from agentcli.records.chats import (
+    ChatTurn,
+    Conversation,
     Images,
     Preference,
     PromptCompletion,
@@ -31,7 +35,7 @@ from agentcli.records.files import RecordWriter, derive_seed, write_atomic, writ
 from agentcli.records.pictures import folder_beside, picture_file
 from agentcli.records.runs import RunDirectory
 from agentcli.records.step_rows import StepRow, step_rows
-from agentcli.records.trees import read_with_credit
+from agentcli.records.trees import paths, read_with_credit
 from agentcli.records.types import Credit, Outcome, Step, Tree
 from agentcli.registry import nearest
 from agentcli.reports.show.trees import credit_names, trees_file
@@ -269,6 +273,45 @@ def _messages(plan: ExportPlan, progress: Progress) -> dict[str, int]:
     return dict(counts)
 
 
+def _conversations(plan: ExportPlan, progress: Progress) -> dict[str, int]:
+    counts = Counter({"trees": 0, "rows": 0})
+    with _replacing(plan.out) as part, RecordWriter(part) as writer:
+        for _, tree in checked_trees(plan.trees):
+            for steps in paths(tree):
+                writer.write(_conversation(tree, steps))
+                counts["rows"] += 1
+            counts["trees"] += 1
+            progress.advance()
+    return dict(counts)
+
+
+def _conversation(tree: Tree, steps: list[Step]) -> Conversation:
+    """A trajectory: the instruction, then what was observed and answered in turn."""
+    turns = []
+    if tree.instruction not in steps[0].observation:
+        turns.append(ChatTurn(role="system", content=tree.instruction))
+    for step in steps:
+        turns += asked(step.observation)
+        turns += answered(step.response)
+    last = steps[-1]
+    errored = last.outcome is Outcome.ERRORED
+    if last.next_observation:
+        turns += asked(last.next_observation)
+    states = [*(step.state for step in steps), last.next_state]
+    return Conversation(
+        messages=turns,
+        reward=score_of(steps),
+        success=last.outcome is Outcome.SUCCESS,
+        truncated=last.outcome is Outcome.TRUNCATED,
+        error=last.error or ("errored" if errored else None),
+        group=tree.task.id,
+        instruction=tree.instruction,
+        kind=tree.task.kind,
+        steps=[step.id for step in steps],
+        states=states if all(states) else msgspec.UNSET,
+    )
+
+
 def _images(plan: ExportPlan, step: Step) -> Images:
     """The files of the pictures that the policy saw, relative to the export folder."""
     if not step.pictures:
@@ -354,6 +397,9 @@ FORMS = {
     ),
     "messages": ExportForm(
         file="messages.jsonl", options=("evaluation", "everything"), write=_messages
+    ),
+    "conversations": ExportForm(
+        file="conversations.jsonl", options=("evaluation",), write=_conversations
     ),
     "preferences": ExportForm(
         file="preferences.jsonl", options=("evaluation", "pairs"), write=_preferences

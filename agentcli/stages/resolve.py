@@ -11,12 +11,13 @@ from agentcli.policies.registry import LOADING
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import EnvironmentSettings, Settings
+from agentcli.records.types import IMPORTED
 from agentcli.requirements import lacking
 from agentcli.stages.layers import list_presets
 from agentcli.stages.plan import without
 
 RUNS = Path("runs")
-SETTING_STAGES = ("train", "rollout", "sft", "demos", "run")
+SETTING_STAGES = ("train", "rollout", "sft", "demos", "import", "run")
 """Stages whose recorded settings later commands inherit, in order of preference."""
 
 NOT_INHERITED = {
@@ -140,6 +141,8 @@ def find_model(
 def way_to_a_model(environment: EnvironmentSettings) -> str:
     """How to make a policy for the world, or for another if it is not installed."""
     world = environment.name
+    if world == IMPORTED:
+        return "take the one that the trees were sampled from"
     extra = make_world(environment).card.extra
     remedy = lacking(extra) if extra else None
     if remedy is not None:

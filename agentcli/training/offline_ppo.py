@@ -237,6 +237,7 @@ def _row(
         temperature=_temperature(step, each.place),
         parts={RETURN: entry.parts[RETURN]},
         tree=given.line,
+        prompt_ids=step.prompt_ids or None,
     )
 
 

@@ -181,7 +181,8 @@ def tokenise_pairs(pairs: Iterable[Pair], tokenise: StepTokeniser) -> list[Token
             for step in steps:
                 place = f"{pair.place}: steps[{step.id}]"
                 refuse_pictures(step.pictures, place, "train.objective dpo")
-                tokens.append(tokenise(step.prompt, step.token_ids, place))
+                given = step.prompt_ids or None
+                tokens.append(tokenise(step.prompt, step.token_ids, place, (), given))
         token_pairs.append(token_pair)
     return token_pairs
 

@@ -153,6 +153,8 @@ class Row:
     """Line of its tree in the file."""
     pictures: tuple[Picture, ...] = ()
     """The pictures that the policy saw after the text of the prompt."""
+    prompt_ids: list[int] | None = None
+    """The prompt's tokens, where its text does not give them (Step.prompt_ids)."""
 
 
 class RowCounts(msgspec.Struct, kw_only=True):
@@ -219,6 +221,7 @@ def read_rows(
                     parts=entry.parts,
                     tree=given.line,
                     pictures=shelf.of(step, trees),
+                    prompt_ids=step.prompt_ids or None,
                 )
             )
     counts.rows = len(rows)

@@ -48,6 +48,7 @@ def test_every_command_that_resumes_has_a_dry_run_and_is_tried_here() -> None:
         ("preset", "copy"),
         ("merge",),
         ("export",),
+        ("import",),
         ("push",),
         ("view",),
         ("serve",),

@@ -39,12 +39,16 @@ SESSION = [
     ("plot",),
     ("view",),
     ("export",),
+    ("import",),
     ("push",),
     ("validate",),
     ("schema",),
 ]
 SHARD = ("rollout", "--preset", "quickstart", "--policy", "random", "--tasks", "3", "--shard")
-BEFORE = {("merge",): [(*SHARD, f"{part}/2", "-o", f"runs/part-{part}") for part in (1, 2)]}
+BEFORE = {
+    ("merge",): [(*SHARD, f"{part}/2", "-o", f"runs/part-{part}") for part in (1, 2)],
+    ("import",): [("export", "runs/x", "--to", "conversations")],
+}
 """What an example takes for granted."""
 SMALL = {
     "ENVIRONMENT__MAX_STEPS": "4",
@@ -150,7 +154,9 @@ def test_dry_run_refuses_output_that_exists_as_the_command_does(path: tuple[str,
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in WRITING if path[0] not in ("env", "preset", "merge", "export", "view")], ids=" ".join
+    "path",
+    [path for path in WRITING if path[0] not in ("env", "preset", "merge", "export", "import", "view")],
+    ids=" ".join,
 )
 def test_resume_of_a_finished_stage_owes_nothing_and_changes_no_result(path: tuple[str, ...]) -> None:
     before = results()

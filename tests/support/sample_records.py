@@ -9,7 +9,7 @@ from agentcli.evaluation.compare import RunComparison, SignedRankTest, side_by_s
 from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.record import EvaluationSummary, LoopMetrics
 from agentcli.evaluation.summary import summarise
-from agentcli.records.chats import Preference, PromptCompletion, answered, asked
+from agentcli.records.chats import Conversation, Preference, PromptCompletion, answered, asked
 from agentcli.records.settings import Settings
 from agentcli.records.study import ArmOutcome, SeedDifference, StudyResults
 from agentcli.records.types import (
@@ -181,6 +181,18 @@ def every_record() -> dict[str, Any]:
         "evaluation": evaluation(),
         "prompt-completion": PromptCompletion(
             prompt=asked("where?"), completion=answered("there"), task="t", tree=1, step=0
+        ),
+        "conversation": Conversation(
+            messages=[*asked("where?"), *answered("there")],
+            reward=1.0,
+            success=True,
+            truncated=False,
+            error=None,
+            group="t",
+            instruction="find it",
+            kind="k",
+            steps=[0],
+            states=["here", "there"],
         ),
         "preference": Preference(
             prompt=asked("where?"),

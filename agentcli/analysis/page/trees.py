@@ -226,6 +226,8 @@ def _count_leaves(cells: Sequence[StepCells]) -> None:
 
 def _find_returns(tree: Tree, cells: Sequence[StepCells]) -> None:
     """Finds the steps that lead back to a state of their own trajectory."""
+    if not all(step.state for step in tree.steps):
+        return  # Without states, none is known to return.
     below = children(tree)
     waiting = below.get(None, [])[::-1]
     trajectory: list[Step] = []

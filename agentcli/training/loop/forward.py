@@ -382,19 +382,21 @@ class StepTokeniser:
         response: list[int],
         place: str,
         pictures: tuple[Picture, ...] = (),
+        prompt_ids: list[int] | None = None,
     ) -> tuple[list[int], list[int]]:
         """Token ids of prompt and response.
 
-        Raises DataError for an unknown token, and for pictures that the model cannot
-        read.
+        `prompt_ids` are the prompt's, if its text does not give them. Raises DataError
+        for an unknown token, and for pictures that the model cannot read.
         """
-        if min(response) < 0 or max(response) >= self._vocabulary:
+        tokens = [*response, *(prompt_ids or ())]
+        if min(tokens) < 0 or max(tokens) >= self._vocabulary:
             raise DataError(
-                f"{place}.token_ids: {max(response)} is not a token of {self._name} "
+                f"{place}.token_ids: {max(tokens)} is not a token of {self._name} "
                 f"({self._vocabulary} tokens); these trees were sampled from another "
                 "model"
             )
         if self.sight is None:
             refuse_pictures(pictures, place, self._name)
-            return self._prompt_ids(prompt), response
+            return prompt_ids or self._prompt_ids(prompt), response
         return self.sight.prompt_ids(Message((prompt, *pictures))), response

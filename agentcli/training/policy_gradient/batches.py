@@ -373,7 +373,9 @@ def tokenise_rows(rows: Sequence[Row], tokenise: StepTokeniser) -> Tokens:
     offsets = [0]
     logprobs: list[float] = []
     for row in rows:
-        prompt, response = tokenise(row.prompt, row.token_ids, row.place, row.pictures)
+        prompt, response = tokenise(
+            row.prompt, row.token_ids, row.place, row.pictures, row.prompt_ids
+        )
         prompts.append(prompt)
         logprobs.extend(row.logprobs)
         offsets.append(offsets[-1] + len(response))

@@ -148,6 +148,11 @@ def test_a_step_that_leads_back_says_where() -> None:
     assert [cells.back for cells in page.steps] == [-1, -1, 0, START]
 
 
+def test_no_step_is_known_to_lead_back_where_states_are_not_known() -> None:
+    page = of(step(0, None, state="", next_state=""), step(1, 0, state="", next_state="", outcome=TRUNCATED))
+    assert [cells.back for cells in page.steps] == [-1, -1]
+
+
 def test_leaves_and_successes_are_counted_below_every_step() -> None:
     page = of(step(0, None), step(1, 0, outcome=SUCCESS), step(2, 0, outcome=ERRORED))
     assert [(cells.leaves, cells.success) for cells in page.steps] == [(2, 1), (1, 1), (1, 0)]

@@ -1,0 +1,116 @@
+"""Reads chats: JSON Lines with `messages` as OpenAI has them, one trajectory a line.
+
+messages      The whole conversation; every message of the assistant is a response.
+reward        A number; `success` may stand for it.
+success       Whether the task was solved. Without it the reward decides.
+group         Trajectories of one task. Without it: those that open alike.
+truncated     Whether the trajectory was cut off at a limit; `error`: what failed.
+states        State keys: one before each response, and the last one.
+steps         Numbers of the responses: equal ones of a group were sampled once.
+instruction   The task, where it is not the first message of the user.
+
+`export --to conversations` writes all of them.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+from agentcli.errors import DataError
+from agentcli.records.foreign.rollouts import (
+    Ending,
+    ForeignMessage,
+    ForeignRollout,
+    ForeignTurn,
+    ImportChoices,
+    decoded,
+    digest,
+    limited_lines,
+)
+from agentcli.records.types import Position, Reward
+
+FIELDS = 'each line is {"messages": [...], "reward": NUMBER}'
+
+
+class ChatRow(msgspec.Struct):
+    """One trajectory. Other fields are ignored."""
+
+    messages: list[ForeignMessage]
+    reward: Reward | None = None
+    success: bool | None = None
+    group: str | int | None = None
+    truncated: bool = False
+    error: str | None = None
+    states: list[str] | None = None
+    steps: list[Position] | None = None
+    instruction: str | None = None
+    kind: str = ""
+
+
+def read(file: Path, choices: ImportChoices) -> Iterator[ForeignRollout]:
+    """Streams the trajectories of a file. Raises DataError with line and field."""
+    for number, line in limited_lines(file):
+        place = f"{file}:{number}"
+        row = decoded(line, ChatRow, place, FIELDS)
+        if row.reward is None and row.success is None and row.error is None:
+            raise DataError(f"{place}: reward: is missing; {FIELDS}")
+        turns, after = turns_of(row.messages)
+        _number(row, turns, place)
+        opening = turns[0].before if turns else row.messages
+        alike = msgspec.json.encode(opening).decode()
+        if turns:
+            turns[-1].end = Ending(
+                reward=float(bool(row.success)) if row.reward is None else row.reward,
+                success=row.success,
+                truncated=row.truncated,
+                error=row.error,
+                after=after,
+                state=row.states[-1] if row.states else "",
+            )
+        yield ForeignRollout(
+            place=place,
+            group=digest(alike) if row.group is None else str(row.group),
+            turns=turns,
+            instruction=row.instruction,
+            kind=row.kind,
+        )
+
+
+def turns_of(
+    messages: list[ForeignMessage],
+) -> tuple[list[ForeignTurn], list[ForeignMessage]]:
+    """The responses of a conversation, and the messages after the last one."""
+    turns: list[ForeignTurn] = []
+    before: list[ForeignMessage] = []
+    for message in messages:
+        if message.role != "assistant" or message.source == "input":
+            before.append(message)
+            continue
+        parent = len(turns) - 1 if turns else None
+        turns.append(ForeignTurn(parent, before, message))
+        before = []
+    return turns, before
+
+
+def _number(row: ChatRow, turns: list[ForeignTurn], place: str) -> None:
+    """Gives the responses their numbers and states. Raises DataError for other counts."""
+    responses = len(turns)
+    if row.steps is not None:
+        ascending = all(one < other for one, other in pairwise(row.steps))
+        if len(row.steps) != responses or not ascending:
+            raise DataError(
+                f"{place}: steps: must be one ascending number for each of the "
+                f"{responses} responses; leave `steps` out if none is shared"
+            )
+        for turn, key in zip(turns, row.steps, strict=True):
+            turn.key = key
+    if row.states is not None:
+        if len(row.states) != responses + 1:
+            raise DataError(
+                f"{place}: states: {len(row.states)} for {responses} responses; give "
+                "one before each response and the last one, or leave `states` out"
+            )
+        for turn, state in zip(turns, row.states, strict=False):
+            turn.state = state
