@@ -38,7 +38,8 @@ from agentcli.policies.load import load_tokenizer
 from agentcli.policies.sight import Eyesight, load_sight, picture_names
 from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.policies.tiny_sight import look_of, make_processor, make_seeing_model
-from agentcli.prompts.protocol import Dialect, Message
+from agentcli.prompts.protocol import Dialect
+from agentcli.prompts.recorded import message_of, turns_before
 from agentcli.records.files import derive_seed
 from agentcli.records.training_settings import TINY, SftSettings
 from agentcli.training.demonstrations import (
@@ -399,8 +400,9 @@ def _samples(
     for path, source, tree, step in places:
         if tokens.sight is None:
             refuse_pictures(step.pictures, source, job.model)
-        message = Message((step.prompt, *shelf.of(step, path)))
-        sample = sample_of(tokens, message, step.response)
+        message = message_of(step, shelf.of(step, path))
+        turns = turns_before(tree, step)
+        sample = sample_of(tokens, message, step.response, turns)
         refuse_long_sample(sample, source, job.settings.max_length)
         form.check(sample, tree, step, source)
         words.add(sample.prompt, step.prompt)

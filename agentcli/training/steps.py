@@ -43,6 +43,8 @@ import numpy as np
 
 from agentcli.environments.protocol import Picture
 from agentcli.errors import DataError
+from agentcli.prompts.protocol import Message, Turn
+from agentcli.prompts.recorded import message_of, turns_before
 from agentcli.records.faults import shown
 from agentcli.records.files import derive_seed
 from agentcli.records.pictures import folder_beside, read_picture
@@ -137,7 +139,8 @@ class Row:
 
     place: str
     """File, line and step, for error messages."""
-    prompt: str
+    message: Message
+    """The prompt, with the pictures that the policy saw."""
     token_ids: list[int]
     logprobs: list[float]
     advantage: float
@@ -151,8 +154,8 @@ class Row:
     """The parts of its credit."""
     tree: int = 0
     """Line of its tree in the file."""
-    pictures: tuple[Picture, ...] = ()
-    """The pictures that the policy saw after the text of the prompt."""
+    turns: tuple[Turn, ...] = ()
+    """What was said before in its conversation."""
 
 
 class RowCounts(msgspec.Struct, kw_only=True):
@@ -208,7 +211,7 @@ def read_rows(
             rows.append(
                 Row(
                     place=place,
-                    prompt=step.prompt,
+                    message=message_of(step, shelf.of(step, trees)),
                     token_ids=step.token_ids,
                     logprobs=step.logprobs,
                     advantage=float(entry.advantage or 0.0),
@@ -218,7 +221,7 @@ def read_rows(
                     logprob_temperature=step.logprob_temperature,
                     parts=entry.parts,
                     tree=given.line,
-                    pictures=shelf.of(step, trees),
+                    turns=turns_before(tree, step),
                 )
             )
     counts.rows = len(rows)
@@ -362,6 +365,7 @@ class Pair(NamedTuple):
     """Task id of the tree."""
     line: int
     """The tree's line in its file."""
+    tree: Tree
 
 
 class PairCounts(msgspec.Struct, kw_only=True):
@@ -427,7 +431,8 @@ def read_pairs(
             counts.pairs += 1
             counts.shared_steps += shared
             where = f"{place}: task {tree.task.id}: leaves {success.id}, {failure.id}"
-            yield Pair(where, chosen[shared:], rejected[shared:], tree.task.id, line)
+            trimmed = chosen[shared:], rejected[shared:]
+            yield Pair(where, *trimmed, tree.task.id, line, tree)
 
 
 def _evenly(

@@ -373,7 +373,7 @@ def tokenise_rows(rows: Sequence[Row], tokenise: StepTokeniser) -> Tokens:
     offsets = [0]
     logprobs: list[float] = []
     for row in rows:
-        prompt, response = tokenise(row.prompt, row.token_ids, row.place, row.pictures)
+        prompt, response = tokenise(row.message, row.token_ids, row.place, row.turns)
         prompts.append(prompt)
         logprobs.extend(row.logprobs)
         offsets.append(offsets[-1] + len(response))
@@ -385,7 +385,7 @@ def tokenise_rows(rows: Sequence[Row], tokenise: StepTokeniser) -> Tokens:
         sight=tokenise.sight,
     )
     if tokens.sight is not None:
-        tokens.messages = [Message((row.prompt, *row.pictures)) for row in rows]
+        tokens.messages = [row.message for row in rows]
     lengths_R = torch.tensor([len(row.token_ids) for row in rows])
     temperatures = [row.temperature for row in rows]
     stored_temperatures = [row.logprob_temperature for row in rows]
