@@ -110,14 +110,18 @@ class ChatTokens:
 
         Raises UsageError for a chat template that does not end the assistant's turn.
         """
+        return [*self.spoken_ids(answer), *self._closing]
+
+    def spoken_ids(self, answer: str) -> list[int]:
+        """The response with this text, without what ends it."""
         text = self._plain(answer)
         if self.opened:
             text = text.removeprefix(THOUGHT).lstrip()
-        ids = self._tokenizer(text, add_special_tokens=False).input_ids
-        return [*ids, *self.closing]
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False).input_ids
+        return ids
 
     @cached_property
-    def closing(self) -> list[int]:
+    def _closing(self) -> list[int]:
         """What the template writes after an answer, through the end-of-turn token.
 
         Only the text after the answer is used: a template may move or add reasoning.

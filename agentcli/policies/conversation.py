@@ -67,26 +67,32 @@ class Conversations:
 
     def answer(self, turn: Turn) -> list[int]:
         """Token ids of an earlier answer, through the end of the model's turn."""
-        ids = list(turn.token_ids)
-        if not ids:
-            return self._tokens.answer_ids(turn.response)
-        if ids[-1] in self._tokens.ends:
+        ids = list(turn.token_ids) or self._tokens.spoken_ids(turn.response)
+        if ids and ids[-1] in self._tokens.ends:
             return ids
-        # The answer was cut off at its limit.
-        return ids + self._tokens.closing
+        # No model ended it, or it was cut off at its limit.
+        return ids + self._closing
 
     def _first_ids(self, system: str, text: str) -> list[int]:
         return self._ids(self._opening(system, text))
 
     def _added_ids(self, text: str) -> list[int]:
         """What the template adds between the end of an answer and the next one."""
-        ids: list[int] = self._tokenizer(
-            self._addition(text), add_special_tokens=False
-        ).input_ids
-        return ids[len(self._tokens.until_end(ids)) :]
+        return self._between(text)[len(self._closing) :]
+
+    @cached_property
+    def _closing(self) -> list[int]:
+        """What ends an answer, through the end of the model's turn."""
+        return self._tokens.until_end(self._between(QUESTION))
+
+    def _between(self, text: str) -> list[int]:
+        """The token ids of `_addition`."""
+        addition = self._addition(text)
+        ids: list[int] = self._tokenizer(addition, add_special_tokens=False).input_ids
+        return ids
 
     def _addition(self, text: str) -> str:
-        """The same as text, with the end of the answer."""
+        """What the template writes between an answer and the next one."""
         chat = [
             *self._opening("", QUESTION),
             {"role": "assistant", "content": ANSWER},
@@ -99,22 +105,18 @@ class Conversations:
 
         With `exact`, it must also leave a thoughtful answer as it is.
         """
-        answer = THOUGHTFUL if exact else ANSWER
-        turn = Turn(Message((QUESTION,), system=ROLE), answer)
-        chat = self._chat([turn, Turn(Message((QUESTION,)), answer)])
+        turn = Turn(Message((QUESTION,), system=ROLE), THOUGHTFUL)
+        chat = self._chat([turn, Turn(Message((QUESTION,)), THOUGHTFUL)])
         chat.append(self._user(QUESTION))
         added = self._addition(QUESTION)
-        whole = self._text(chat)
-        grown = added + answer + added
+        expected = added
         if exact:
-            opened = self._tokens.opened
-            spoken = answer.removeprefix(opened.strip()).lstrip() if opened else answer
-            start = self._text(chat[:2]) + spoken
-            grows = whole == start + added + spoken + added
-        else:
-            grows = whole.endswith(grown)
-        ids = self._added(QUESTION)
-        if grows and self._ids(chat)[-len(ids) :] == ids:
+            start = self._text(self._opening(ROLE, QUESTION))
+            expected = start + THOUGHTFUL + added + THOUGHTFUL + added
+        whole = self._text(chat)
+        grows = whole == expected if exact else whole.endswith(expected)
+        ids = self._between(QUESTION)
+        if grows and self._ids(chat)[-len(ids) :] == ids and ids != self._closing:
             return
         remedy = "choose another prompt.style"
         if exact:

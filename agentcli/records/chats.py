@@ -25,7 +25,7 @@ class ChatPart(Record, kw_only=True):
 class ChatTurn(Record, kw_only=True):
     """One message of a chat."""
 
-    role: Literal["user", "assistant"]
+    role: Literal["system", "user", "assistant"]
     content: str | list[ChatPart]
     """A list of parts if the message has pictures."""
 

@@ -20,7 +20,9 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from agentcli.errors import DataError, UsageError
+from agentcli.prompts.recorded import message_of, turns_before
 from agentcli.records.chats import (
+    ChatTurn,
     Images,
     Preference,
     PromptCompletion,
@@ -252,7 +254,7 @@ def _messages(plan: ExportPlan, progress: Progress) -> dict[str, int]:
                     continue
                 counts["rows"] += 1
                 row = PromptCompletion(
-                    prompt=asked(step.prompt, len(step.pictures or ())),
+                    prompt=_asked(tree, step),
                     completion=answered(step.response),
                     images=_images(plan, step),
                     task=tree.task.id,
@@ -267,6 +269,19 @@ def _messages(plan: ExportPlan, progress: Progress) -> dict[str, int]:
                 "imitation; take the others too with --all"
             )
     return dict(counts)
+
+
+def _asked(tree: Tree, step: Step) -> list[ChatTurn]:
+    """What the policy was asked in a step, with what was said before it."""
+    chats: list[ChatTurn] = []
+    turns = turns_before(tree, step)
+    opening = turns[0].message if turns else message_of(step)
+    if opening.system:
+        chats.append(ChatTurn(role="system", content=opening.system))
+    for turn in turns:
+        chats += asked(turn.message.text)
+        chats += answered(turn.response)
+    return [*chats, *asked(step.prompt, len(step.pictures or ()))]
 
 
 def _images(plan: ExportPlan, step: Step) -> Images:
@@ -308,7 +323,7 @@ def _preferences(plan: ExportPlan, progress: Progress) -> dict[str, int]:
                 counts["rows"] += 1
                 written.add(derive_seed(*texts))
                 row = Preference(
-                    prompt=asked(chosen.prompt, len(chosen.pictures or ())),
+                    prompt=_asked(pair.tree, chosen),
                     chosen=answered(chosen.response),
                     rejected=answered(rejected.response),
                     images=_images(plan, chosen),

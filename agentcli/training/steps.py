@@ -48,6 +48,7 @@ from agentcli.prompts.recorded import message_of, turns_before
 from agentcli.records.faults import shown
 from agentcli.records.files import derive_seed
 from agentcli.records.pictures import folder_beside, read_picture
+from agentcli.records.step_rows import first_trajectories
 from agentcli.records.trees import path, paths, read_trees, read_with_credit
 from agentcli.records.types import (
     INHERITED,
@@ -154,6 +155,8 @@ class Row:
     """The parts of its credit."""
     tree: int = 0
     """Line of its tree in the file."""
+    trajectory: int = 0
+    """The first trajectory of its tree that contains its step, from 1."""
     turns: tuple[Turn, ...] = ()
     """What was said before in its conversation."""
 
@@ -204,6 +207,7 @@ def read_rows(
                 f"{given.credit_place}: method: is {shown(given.credit.method)}, of the "
                 f"lines before {shown(method)}; run assign-credit with --overwrite"
             )
+        trajectories = first_trajectories(tree)
         for entry, share in shared_entries(given, update, counts):
             step = tree.steps[entry.step]
             place = f"{given.place}: steps[{step.id}]"
@@ -221,6 +225,7 @@ def read_rows(
                     logprob_temperature=step.logprob_temperature,
                     parts=entry.parts,
                     tree=given.line,
+                    trajectory=trajectories[step.id],
                     turns=turns_before(tree, step),
                 )
             )

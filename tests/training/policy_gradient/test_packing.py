@@ -6,6 +6,7 @@ import msgspec
 import pytest
 import torch
 from agentcli.policies.tiny import make_model, make_tokenizer
+from agentcli.prompts.protocol import Message
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, TinySettings, TrainSettings
 from agentcli.training.loop import microbatches
@@ -130,7 +131,7 @@ def test_sequences_stay_short_and_pairs_are_weighed():
 def plan_of(rows, **given):
     """A plan over rows of (tree, prompt, response)."""
     made = [
-        Row(f"row {number}", "", response, [-1.0] * len(response), 1.0, 1.0, 1.0, tree=tree)
+        Row(f"row {number}", Message(("",)), response, [-1.0] * len(response), 1.0, 1.0, 1.0, tree=tree)
         for number, (tree, _, response) in enumerate(rows)
     ]
     offsets = [0]
