@@ -333,7 +333,7 @@ def key_from_environment(variable: str) -> str | None:
 
 def conversation(request: Request) -> list[dict[str, Any]]:
     """The messages of a request in the protocol's form."""
-    turns = []
+    turns: list[dict[str, Any]] = []
     opening = request.turns[0].message if request.turns else request.message
     if opening.system:
         turns.append({"role": "system", "content": plain(opening.system)})

@@ -15,15 +15,17 @@ from agentcli.prompts.full import NO_ACTION, Full
 from agentcli.prompts.protocol import Answer, Message, Moment
 from agentcli.prompts.registry import dialect_class
 from agentcli.records.settings import PromptSettings
+from agentcli.records.types import Continues
 
-KEPT = {None: "exact", True: "sampled", False: "rendered"}
+WHOLE = "the conversation holds every step"
+KEPT: dict[bool | None, Continues] = {None: "exact", True: "sampled", False: "rendered"}
 """How a conversation continues (Message.continues), by prompt.keep_thinking."""
 
 
 class Growing:
     """When a conversation begins, and how it goes on."""
 
-    fixed: str | None = "the conversation holds every step"
+    fixed = WHOLE
 
     def __init__(self, settings: PromptSettings) -> None:
         self._continues = KEPT[settings.keep_thinking]
@@ -83,7 +85,7 @@ class ChatCompact(Compact):
     Raises UsageError for a world without one.
     """
 
-    fixed = Growing.fixed
+    fixed = WHOLE
 
     def __init__(self, settings: PromptSettings, world: World) -> None:
         super().__init__(settings, world)
