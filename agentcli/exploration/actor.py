@@ -33,11 +33,12 @@ from agentcli.exploration.nodes import (
     errored_leaf,
     outcome_of,
     reached,
+    said,
     shown_in,
     spelled,
 )
 from agentcli.policies.protocol import Policy, Reply, Request, reply_within
-from agentcli.prompts.protocol import Answer, Dialect, Message, Moment
+from agentcli.prompts.protocol import Answer, Dialect, Message, Moment, Turn
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.files import derive_seed
 from agentcli.records.pictures import pictures_of
@@ -213,6 +214,7 @@ class Actor:
                 copy = f"env_{number}: " if node.moment.numbered else ""
                 response = replace(response, error=f"{copy}{result}")
         after = reached(node, index, actions, states)
+        after = replace(after, turns=said(node, response))
         outcome = outcome_of(
             response, after, states, self.settings.environment.max_steps
         )
@@ -392,6 +394,7 @@ class Actor:
             seed,
             episode_seed=derive_seed(self.seed, self.task.id, lineage[0]),
             parent_prompt=self._steps.prompt_before(lineage),
+            turns=node.turns if message.continues else (),
         )
 
     def _request_to(
@@ -402,9 +405,11 @@ class Actor:
         seed: int,
         episode_seed: int,
         parent_prompt: str = "",
+        turns: tuple[Turn, ...] = (),
     ) -> Request:
         return Request(
             message=message,
+            turns=turns,
             moment=node.moment,
             states=node.states,
             form=self.dialect,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from agentcli.environments.protocol import Context, Observation, Picture
 from agentcli.policies.protocol import Reply
-from agentcli.prompts.protocol import UNREADABLE, Answer, Message, Moment
+from agentcli.prompts.protocol import UNREADABLE, Answer, Message, Moment, Turn
 from agentcli.records.siblings import joined
 from agentcli.records.types import (
     PARSED,
@@ -53,6 +53,8 @@ class Node:
     moment: Moment
     step: Step | None = None
     """The step that led here; None at the initial state."""
+    turns: tuple[Turn, ...] = ()
+    """The conversation that led here, which the next message may continue."""
 
     @property
     def finished(self) -> bool:
@@ -149,6 +151,13 @@ def reached(
     return Node((*node.lineage, index), tuple(now), following)
 
 
+def said(node: Node, response: Response) -> tuple[Turn, ...]:
+    """The conversation through a response at `node`; a message may begin a new one."""
+    message, reply = response.message, response.reply
+    before = () if message.continues is None else node.turns
+    return (*before, Turn(message, reply.text, reply.token_ids))
+
+
 def _after(context: Context, action: str, observation: Observation) -> Context:
     return replace(
         context,
@@ -206,6 +215,8 @@ def as_step(
         id=0,
         parent=None,
         prompt=response.message.text,
+        system=response.message.system or UNSET,
+        continues=response.message.continues or UNSET,
         pictures=_names(response.message.pictures),
         response=reply.text,
         token_ids=list(reply.token_ids),

@@ -10,9 +10,10 @@ import msgspec
 
 from agentcli.errors import PromptTooLongError, UsageError
 from agentcli.policies.chat import mentions, plain, prompt_ids, rendered
+from agentcli.policies.conversation import Conversations
 from agentcli.policies.load import adapter_base
-from agentcli.policies.protocol import Reply, Request
-from agentcli.prompts.protocol import Message
+from agentcli.policies.protocol import UNSEEN, Reply, Request
+from agentcli.prompts.protocol import Message, Turn
 from agentcli.records.types import StopReason
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class ChatTokens:
         self.opened = opened[0] if opened else ""
         """The end of every prompt, if it opens the reasoning."""
         self.prompt_ids = lru_cache(PROMPTS_REMEMBERED)(partial(prompt_ids, tokenizer))
+        self._conversations = Conversations(tokenizer, self)
         self._tokenizer = tokenizer
         self._max_prompt_tokens = max_prompt_tokens
 
@@ -79,27 +81,46 @@ class ChatTokens:
 
         Raises PromptTooLongError if it is longer than policy.max_prompt_tokens.
         """
-        message = None
-        if self.sight is None:
-            prompt = self.prompt_ids(request.prompt)
-        else:
-            message = request.message
-            prompt = self.sight.prompt_ids(message)
+        message = None if self.sight is None else request.message
+        prompt = self.ids(request.message, request.turns)
         refuse_long_prompt(len(prompt), self._max_prompt_tokens)
         return Prompted(
             prompt, request.seed, request.temperature, request.max_tokens, message
         )
+
+    def ids(self, message: Message, turns: Sequence[Turn] = ()) -> list[int]:
+        """Token ids of a message, after earlier turns, up to the model's turn.
+
+        Raises UsageError for pictures that the model cannot read, and for a
+        conversation that does not grow.
+        """
+        if self.sight is not None:
+            if message.system or message.continues:
+                raise UsageError(
+                    "prompt.style chat: this model reads pictures, and its processor "
+                    "holds no conversation; choose another style"
+                )
+            return self.sight.prompt_ids(message)
+        if message.pictures:
+            raise UsageError(UNSEEN)
+        if message.system or message.continues:
+            return self._conversations.ids(message, turns)
+        return self.prompt_ids(message.text)
 
     def answer_ids(self, answer: str) -> list[int]:
         """The response with this text, up to and including its end-of-turn token.
 
         Raises UsageError for a chat template that does not end the assistant's turn.
         """
+        return [*self.spoken_ids(answer), *self._closing]
+
+    def spoken_ids(self, answer: str) -> list[int]:
+        """The response with this text, without what ends it."""
         text = self._plain(answer)
         if self.opened:
             text = text.removeprefix(THOUGHT).lstrip()
-        ids = self._tokenizer(text, add_special_tokens=False).input_ids
-        return [*ids, *self._closing]
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False).input_ids
+        return ids
 
     @cached_property
     def _closing(self) -> list[int]:
@@ -154,7 +175,14 @@ class ChatTokens:
         )
 
     def with_shared_tokens(self, reply: Reply, request: Request) -> Reply:
-        """The reply with the number of tokens shared with the parent's prompt."""
+        """The reply with the number of tokens shared with the parent's prompt.
+
+        A conversation also shares the parent's response.
+        """
+        if request.turns:
+            *earlier, last = request.turns
+            said = self.ids(last.message, earlier) + list(last.token_ids)
+            return self._sharing(reply, request, said)
         if not request.parent_prompt:
             return reply
         parent = request.parent_prompt
@@ -164,6 +192,9 @@ class ChatTokens:
         else:
             # Texts come before pictures, and a picture hardly ever occurs twice.
             before = self.sight.prompt_ids(Message((parent,)))
+        return self._sharing(reply, request, before)
+
+    def _sharing(self, reply: Reply, request: Request, before: list[int]) -> Reply:
         shared = common_prefix(self.prompted(request).prompt, before)
         return msgspec.structs.replace(reply, shared_prompt_tokens=shared)
 

@@ -202,7 +202,7 @@ class OpenAIPolicy(Waiting):
             extras["chat_template_kwargs"] = self._settings.chat_template_kwargs
         return {
             "model": self._model,
-            "messages": [{"role": "user", "content": content(request.message)}],
+            "messages": conversation(request),
             "temperature": request.temperature,
             self._length: request.max_tokens,
             **extras,
@@ -329,6 +329,18 @@ class OpenAIPolicy(Waiting):
 def key_from_environment(variable: str) -> str | None:
     """The key in an environment variable; None if it is empty or not set."""
     return os.environ.get(variable, "").strip() or None
+
+
+def conversation(request: Request) -> list[dict[str, Any]]:
+    """The messages of a request in the protocol's form."""
+    turns: list[dict[str, Any]] = []
+    opening = request.turns[0].message if request.turns else request.message
+    if opening.system:
+        turns.append({"role": "system", "content": plain(opening.system)})
+    for turn in request.turns:
+        turns.append({"role": "user", "content": content(turn.message)})
+        turns.append({"role": "assistant", "content": plain(turn.response)})
+    return [*turns, {"role": "user", "content": content(request.message)}]
 
 
 def content(message: Message) -> str | list[dict[str, Any]]:

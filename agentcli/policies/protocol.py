@@ -11,9 +11,14 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from agentcli.errors import PolicyError, UsageError
-from agentcli.prompts.protocol import Message, Moment, ResponseForm
+from agentcli.prompts.protocol import Message, Moment, ResponseForm, Turn
 from agentcli.records.faults import shown
 from agentcli.records.types import StopReason
+
+UNSEEN = (
+    "policy.kind: this policy reads no pictures, and the world shows some; choose a "
+    "--policy that reads them"
+)
 
 
 class Request(msgspec.Struct, kw_only=True, frozen=True):
@@ -21,6 +26,8 @@ class Request(msgspec.Struct, kw_only=True, frozen=True):
 
     message: Message
     """The user message."""
+    turns: tuple[Turn, ...] = ()
+    """What was said before in the conversation that the message continues."""
     moment: Moment
     """The situation, for policies without a model."""
     states: tuple[Any, ...]
@@ -49,10 +56,7 @@ class Request(msgspec.Struct, kw_only=True, frozen=True):
         Raises UsageError if it contains pictures.
         """
         if self.message.pictures:
-            raise UsageError(
-                "policy.kind: this policy reads no pictures, and the world shows "
-                "some; choose a --policy that reads them"
-            )
+            raise UsageError(UNSEEN)
         return self.message.text
 
 

@@ -64,8 +64,7 @@ class Full(Tagged):
         """One text and the pictures of the last observation."""
         context = moment.copies[0]
         parts = [
-            self._role,
-            f"Your task: {context.instruction}",
+            *self.opening(context),
             *_past(context, self._history),
             f"Current observation: {context.observations[-1]}",
         ]
@@ -79,6 +78,27 @@ class Full(Tagged):
         else:
             parts.append(self.instructions)
         return Message(("\n\n".join(parts), *context.pictures))
+
+    def opening(self, context: Context) -> list[str]:
+        """Role and task."""
+        return [self._role, f"Your task: {context.instruction}"]
+
+    def rules(self, context: Context) -> list[str]:
+        """How to answer; the same text at every step."""
+        if isinstance(self._world, Guiding):
+            return [self._world.forms, self.instructions]
+        if context.admissible:
+            return [f"{self.instructions}\n{WORD_FOR_WORD}"]
+        return [self.instructions]
+
+    def scene(self, context: Context) -> list[str]:
+        """What can be done now."""
+        if isinstance(self._world, Guiding):
+            return [self._world.sight(context)]
+        if not context.admissible:
+            return []
+        own_words = [OWN_WORDS] if leaves_open(context) else []
+        return [listed(context), *own_words]
 
 
 class Shared(Full):
@@ -94,31 +114,14 @@ class Shared(Full):
         """One text and the pictures of the last observation."""
         context = moment.copies[0]
         taken = len(context.actions)
-        parts = [
-            self._role,
-            f"Your task: {context.instruction}",
-            *self._rules(context),
-        ]
+        parts = [*self.opening(context), *self.rules(context)]
         past = past_lines(context, max(0, taken - self._history))
         if past:
             parts.append("\n".join(["The last steps, oldest first:", *past]))
             parts.append(f"Steps taken so far: {taken}.")
         parts.append(f"Current observation: {context.observations[-1]}")
-        if isinstance(self._world, Guiding):
-            parts.append(self._world.sight(context))
-        elif context.admissible:
-            parts.append(listed(context))
-            if leaves_open(context):
-                parts.append(OWN_WORDS)
+        parts += self.scene(context)
         return Message(("\n\n".join(parts), *context.pictures))
-
-    def _rules(self, context: Context) -> list[str]:
-        """How to answer; the same text at every step."""
-        if isinstance(self._world, Guiding):
-            return [self._world.forms, self.instructions]
-        if context.admissible:
-            return [f"{self.instructions}\n{WORD_FOR_WORD}"]
-        return [self.instructions]
 
 
 class React(Full):
@@ -142,11 +145,7 @@ class React(Full):
             action = context.actions[index] or NO_ACTION
             trace.append(f"Action {number}: {action}")
             trace.append(f"Observation {number}: {context.observations[number]}")
-        parts = [
-            self._role,
-            f"Your task: {context.instruction}",
-            "\n".join(trace),
-        ]
+        parts = [*self.opening(context), "\n".join(trace)]
         if isinstance(self._world, Guiding):
             parts += [self._world.forms, self._world.sight(context)]
         elif context.admissible:

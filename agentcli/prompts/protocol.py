@@ -11,6 +11,7 @@ import msgspec
 
 from agentcli.environments.protocol import Context, Picture
 from agentcli.records.siblings import joined
+from agentcli.records.types import Continues
 
 UNREADABLE = "The response held no readable action."
 """The observation after an unreadable response, which steps no environment."""
@@ -66,6 +67,10 @@ class Message(msgspec.Struct, frozen=True):
     """The user message of one request: texts and pictures, in order."""
 
     parts: tuple[str | Picture, ...]
+    system: str = ""
+    """The system message before it, if it begins a conversation."""
+    continues: Continues | None = None
+    """How it continues the conversation of the step before; None if it stands alone."""
 
     @property
     def text(self) -> str:
@@ -77,6 +82,15 @@ class Message(msgspec.Struct, frozen=True):
     def pictures(self) -> tuple[Picture, ...]:
         """The pictures alone."""
         return tuple(part for part in self.parts if isinstance(part, Picture))
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """An earlier message of a conversation, and its answer."""
+
+    message: Message
+    response: str
+    token_ids: tuple[int, ...] = ()
+    """The response as it was sampled; empty if no model gave tokens."""
 
 
 class Answer(msgspec.Struct, frozen=True):

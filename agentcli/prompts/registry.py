@@ -20,12 +20,17 @@ DIALECTS = {
     "react": "agentcli.prompts.full:React",
     "tools": "agentcli.prompts.tools:Tools",
     "search": "agentcli.prompts.search:Search",
+    "chat": "agentcli.prompts.chat:Chat",
+    "chat-compact": "agentcli.prompts.chat:ChatCompact",
     "compact": "agentcli.prompts.compact:Compact",
     "parallel-full": "agentcli.prompts.parallel:ParallelFull",
     "parallel-compact": "agentcli.prompts.compact:ParallelCompact",
 }
 PARALLEL = "parallel-"
 """The names of dialects for several copies of the environment begin with this."""
+
+GROWING = ("chat", "chat-compact")
+"""Dialects whose messages continue a conversation, of one environment."""
 
 REGISTRY = Registry("agentcli.dialects", DIALECTS, key="prompt.style", kind="style")
 
@@ -57,8 +62,14 @@ def dialect_name(style: str, numbered: bool = False) -> str:
 def dialect_class(style: str, numbered: bool = False) -> DialectClass:
     """The class of `dialect_name`.
 
-    Raises UsageError with the nearest name for a style that does not exist.
+    Raises UsageError with the nearest name for a style that does not exist, and for
+    several copies in one conversation.
     """
+    if numbered and style in GROWING:
+        raise UsageError(
+            f"prompt.style: {style} holds a conversation with one environment, and "
+            "this method acts in several; choose full or compact, or another method"
+        )
     dialect: DialectClass = REGISTRY.load(dialect_name(style, numbered))
     return dialect
 

@@ -192,10 +192,22 @@ class PromptSettings(Section, kw_only=True):
     style: str | None = None
     """full: the papers' prompt. shared: the same with the constant part first, for
     prefix caches and packed training. react: alternating thought and action. compact:
-    the world's own short view (for tiny policies). None: the default for the world.
+    the world's own short view (for tiny policies). chat: a conversation that grows by
+    one message a step, and chat-compact the same of short views. None: the default for
+    the world.
     """
     history: CountFromZero = 5
     """Number of past (observation, action) pairs in the prompt."""
+    keep_thinking: bool | None = None
+    """chat: what becomes of earlier thoughts where the chat template leaves them out.
+    true: they stay as they were sampled, so that every prompt continues the one before.
+    false: the template writes every prompt anew, and nothing is shared. None: such a
+    template is refused.
+    """
+    restart: Count | None = None
+    """chat: after so many steps the conversation begins anew, with a line that names
+    the actions so far. None: never.
+    """
     names: Literal["own", "typed"] = "own"
     """own: the world's own names. typed: placeholders by type (locker 3 for a drawer),
     so that unseen rooms hold no unknown words; with the compact style, in a world that

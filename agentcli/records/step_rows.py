@@ -68,7 +68,7 @@ def advantages(credit: Credit) -> dict[int, float | None]:
 def step_rows(number: int, tree: Tree, credit: Credit | None = None) -> list[StepRow]:
     """Every step of a tree once, in order; `number` is the number of the tree."""
     assigned = advantages(credit) if credit is not None else {}
-    numbers = _first_trajectories(tree)
+    numbers = first_trajectories(tree)
     depths: list[int] = []
     rows = []
     for step in tree.steps:
@@ -105,8 +105,8 @@ def step_row(
     )
 
 
-def _first_trajectories(tree: Tree) -> dict[int, int]:
-    """The number of the first trajectory that contains a step, by step."""
+def first_trajectories(tree: Tree) -> dict[int, int]:
+    """The number of the first trajectory that contains a step, from 1, by step."""
     numbers: dict[int, int] = {}
     for number, leaf in enumerate(leaves(tree), 1):
         step: Step | None = leaf

@@ -219,9 +219,10 @@ class TrainSettings(Section, kw_only=True):
     optimiser (DDP). fsdp: a share of both, and of the reference (FSDP2); only for
     policy-gradient.
     """
-    order: Literal["rows", "trees"] = "rows"
-    """What is shuffled in an epoch. rows: an update mixes rows of all trees. trees:
-    trees stay together, so packing saves more, but an update covers fewer tasks.
+    order: Literal["rows", "trajectories", "trees"] | None = None
+    """What is shuffled in an epoch. rows: an update mixes rows of all trees.
+    trajectories, trees: each stays together, so packing saves more, but an update
+    covers fewer tasks. None: trajectories for conversations that grow, else rows.
     """
     optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
     """adamw_8bit: AdamW with 8-bit moments (bitsandbytes), 2 bytes per parameter

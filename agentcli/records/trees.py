@@ -157,6 +157,8 @@ def _misplaced(step: Step, position: int) -> str | None:
         return f"id: is {step.id}, must be its position {position}"
     if step.parent is not None and not 0 <= step.parent < position:
         return f"parent: {step.parent} is not an earlier step"
+    if step.continues and (step.parent is None or step.system):
+        return "continues: a step without a parent, or with a system message, begins"
     return None
 
 

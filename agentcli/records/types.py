@@ -9,7 +9,7 @@ manifest.
 """
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -131,6 +131,14 @@ class Move(Record, kw_only=True):
     """Set if this move ended this copy."""
 
 
+Continues = Literal["exact", "sampled", "rendered"]
+"""How a prompt continues a conversation.
+
+exact: what was sampled stays as it is, and the chat template agrees. sampled: it stays,
+whatever the template would write. rendered: the template writes the whole conversation
+anew, and may leave thoughts out.
+"""
+
 PARSED = "parsed"
 """The note on a step whose response only a parser could read (rollout.parser)."""
 
@@ -139,7 +147,8 @@ class Step(Record, kw_only=True):
     """One edge of a tree.
 
     `prompt` is the user message as text; the chat template of the policy's tokenizer
-    turns it into tokens. `token_ids` and `logprobs` (natural log) are those of the
+    turns it into tokens. In a conversation that grows it is what was added, and the
+    rest is with the steps before. `token_ids` and `logprobs` (natural log) are those of the
     response, the end-of-turn token included; both are empty if no model was asked.
     """
 
@@ -147,6 +156,14 @@ class Step(Record, kw_only=True):
     """Index in Tree.steps; a parent always comes before its children."""
     parent: Position | None
     prompt: str
+    system: str | msgspec.UnsetType = msgspec.UNSET
+    """The system message before the prompt, if the step begins a conversation that has
+    one; else not written.
+    """
+    continues: Continues | msgspec.UnsetType = msgspec.UNSET
+    """How the prompt continues the conversation of the parent; not written if it stands
+    alone.
+    """
     pictures: Pictures = msgspec.UNSET
     """The pictures that the policy saw, placed after the text of the prompt."""
     prompt_ids: list[Position] | msgspec.UnsetType = msgspec.UNSET

@@ -22,6 +22,7 @@ import msgspec
 
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.episodes import score_of
+from agentcli.prompts.recorded import message_of, turns_before
 from agentcli.records.chats import (
     ChatTurn,
     Conversation,
@@ -256,7 +257,7 @@ def _messages(plan: ExportPlan, progress: Progress) -> dict[str, int]:
                     continue
                 counts["rows"] += 1
                 row = PromptCompletion(
-                    prompt=asked(step.prompt, len(step.pictures or ())),
+                    prompt=_asked(tree, step),
                     completion=answered(step.response),
                     images=_images(plan, step),
                     task=tree.task.id,
@@ -312,6 +313,19 @@ def _conversation(tree: Tree, steps: list[Step]) -> Conversation:
     )
 
 
+def _asked(tree: Tree, step: Step) -> list[ChatTurn]:
+    """What the policy was asked in a step, with what was said before it."""
+    chats: list[ChatTurn] = []
+    turns = turns_before(tree, step)
+    opening = turns[0].message if turns else message_of(step)
+    if opening.system:
+        chats.append(ChatTurn(role="system", content=opening.system))
+    for turn in turns:
+        chats += asked(turn.message.text)
+        chats += answered(turn.response)
+    return [*chats, *asked(step.prompt, len(step.pictures or ()))]
+
+
 def _images(plan: ExportPlan, step: Step) -> Images:
     """The files of the pictures that the policy saw, relative to the export folder."""
     if not step.pictures:
@@ -351,7 +365,7 @@ def _preferences(plan: ExportPlan, progress: Progress) -> dict[str, int]:
                 counts["rows"] += 1
                 written.add(derive_seed(*texts))
                 row = Preference(
-                    prompt=asked(chosen.prompt, len(chosen.pictures or ())),
+                    prompt=_asked(pair.tree, chosen),
                     chosen=answered(chosen.response),
                     rejected=answered(rejected.response),
                     images=_images(plan, chosen),

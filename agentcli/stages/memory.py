@@ -28,6 +28,7 @@ from agentcli.policies.load import (
     resolve_device,
     resolve_dtype,
 )
+from agentcli.prompts.recorded import whole_text
 from agentcli.records.free_memory import free_memory
 from agentcli.records.processes import process_count
 from agentcli.records.settings import PolicySettings, Settings
@@ -483,7 +484,7 @@ def longest_rows(trees: Sequence[Path], writer: str, model: str) -> RowSize:
         for _, tree in checked_trees(path, writer):
             count += len(tree.steps)
             for step in tree.steps:
-                prompt = max(prompt, step.prompt, key=len)
+                prompt = max(prompt, whole_text(tree, step), key=len)
                 response = max(response, step.response, key=len)
                 sampled = max(sampled, len(step.token_ids))
     tokenizer = load_tokenizer(model)

@@ -44,7 +44,7 @@ from torch import Tensor, nn
 from agentcli.errors import DataError
 from agentcli.policies.batching import Batcher
 from agentcli.policies.chat import prompt_ids, step_ids
-from agentcli.policies.chat_tokens import PROMPTS_REMEMBERED
+from agentcli.policies.chat_tokens import PROMPTS_REMEMBERED, ChatTokens
 from agentcli.policies.layouts import PROMPT_BUCKET, ROWS
 from agentcli.policies.load import (
     CRITIC,
@@ -58,6 +58,7 @@ from agentcli.policies.load import (
     resolve_device,
     resolve_dtype,
 )
+from agentcli.prompts.recorded import message_of, turns_before, whole_text
 from agentcli.records.files import read_json, write_json
 from agentcli.records.settings import PolicySettings
 from agentcli.records.training_settings import LoraSettings
@@ -286,8 +287,9 @@ class StepReader:
     """The field of Step that stores the number."""
     network: Any
     pad: int
-    ids: Callable[..., list[int]]
-    """Token ids of the texts it reads: the prompt, and for a score also the response.
+    ids: Callable[[Tree, Step], list[int]]
+    """Token ids of what it reads of a step: the prompt, and for a score also the
+    response.
     """
     values: Values
 
@@ -300,7 +302,7 @@ def read_values(source: str, settings: PolicySettings) -> StepReader:
         field="value",
         network=load_critic(source, device=settings.device, dtype=settings.dtype),
         pad=tokenizer.pad_token_id,
-        ids=partial(prompt_ids, tokenizer),
+        ids=partial(_asked_ids, ChatTokens(tokenizer, None, max_prompt_tokens=0)),
         values=state_values,
     )
 
@@ -312,13 +314,16 @@ def read_scores(source: str, settings: PolicySettings) -> StepReader:
     cannot score a step.
     """
     tokenizer = load_tokenizer(source)
-    ids = partial(step_ids, tokenizer)
+    ids = partial(
+        _step_ids, lru_cache(PROMPTS_REMEMBERED)(partial(step_ids, tokenizer))
+    )
     values: Values = state_values
     if is_critic(source):
         network = _scoring_critic(source, settings)
     elif architecture(source, "rollout.prm").endswith("ForCausalLM"):
         network = load_model(source, device=settings.device, dtype=settings.dtype)
-        ids = partial(_question_ids, tokenizer)
+        question = lru_cache(PROMPTS_REMEMBERED)(partial(_question_ids, tokenizer))
+        ids = partial(_step_ids, question)
         values = partial(_chances_of_yes, _answer_ids(tokenizer, source))
     else:
         network = _classifier(source, settings)
@@ -381,6 +386,18 @@ def _class_scores(network: Any, ids_BT: Tensor, last_B: Tensor) -> Tensor:
     return scores_BL[:, 0] if scores_BL.shape[1] == 1 else scores_BL.softmax(-1)[:, 1]
 
 
+def _asked_ids(tokens: ChatTokens, tree: Tree, step: Step) -> list[int]:
+    """Token ids of what the policy was asked."""
+    return tokens.ids(message_of(step), turns_before(tree, step))
+
+
+def _step_ids(
+    ids: Callable[[str, str], list[int]], tree: Tree, step: Step
+) -> list[int]:
+    """Token ids of a prompt, as one text, and its response."""
+    return ids(whole_text(tree, step), step.response)
+
+
 def _question_ids(tokenizer: Any, prompt: str, response: str) -> list[int]:
     """Token ids of the question whether a step is good."""
     return prompt_ids(tokenizer, QUESTION.format(prompt=prompt, response=response))
@@ -425,7 +442,6 @@ class Appraiser:
         self.seconds = 0.0
         """Time spent computing so far."""
         self._reader = reader
-        self._ids = lru_cache(PROMPTS_REMEMBERED)(reader.ids)
         self._batcher: Batcher[list[int], float] = Batcher(
             work=self._numbers,
             key=_width,
@@ -449,22 +465,17 @@ class Appraiser:
                 f"task {tree.task.id}: steps[{step.id}]",
                 self._reader.place,
             )
+        reads = [tuple(self._reader.ids(tree, step)) for step in asked]
         # Siblings share their prompt: a critic reads it once.
-        texts = list(dict.fromkeys(map(self._texts, asked)))
-        waiting = [self._batcher.submit(self._ids(*each)) for each in texts]
-        numbers = dict(zip(texts, await asyncio.gather(*waiting), strict=True))
-        for step in asked:
-            setattr(step, self._reader.field, numbers[self._texts(step)])
+        each_once = list(dict.fromkeys(reads))
+        waiting = [self._batcher.submit(list(ids)) for ids in each_once]
+        numbers = dict(zip(each_once, await asyncio.gather(*waiting), strict=True))
+        for step, ids in zip(asked, reads, strict=True):
+            setattr(step, self._reader.field, numbers[ids])
 
     async def close(self) -> None:
         """Stops the worker thread."""
         self._batcher.close()
-
-    def _texts(self, step: Step) -> tuple[str, ...]:
-        """The texts of a step that the model reads."""
-        if self._reader.field == "value":
-            return (step.prompt,)
-        return (step.prompt, step.response)
 
     def _numbers(self, batch: list[list[int]]) -> list[float]:
         """The numbers for token ids of equal width; runs in the worker thread."""

@@ -10,7 +10,7 @@ templates move or add reasoning. Every sample is read by the dialect as in sampl
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ import msgspec
 from agentcli.environments.protocol import Context, Picture
 from agentcli.errors import DataError
 from agentcli.policies.chat_tokens import THOUGHT, ChatTokens
-from agentcli.prompts.protocol import Dialect, Message, Moment
+from agentcli.prompts.protocol import Dialect, Message, Moment, Turn
 from agentcli.records.faults import printable
 from agentcli.records.files import read_numbered, read_records
 from agentcli.records.trees import leaves
@@ -94,6 +94,7 @@ def read_texts(trees: Iterable[Path]) -> Iterator[str]:
     for path in trees:
         for tree in read_records(path, Tree):
             for step in tree.steps:
+                yield step.system or ""
                 yield step.prompt
                 yield step.response
 
@@ -112,16 +113,19 @@ def first_pictures(trees: Iterable[Path]) -> list[Picture]:
     return list(pictures.values())
 
 
-def sample_of(tokens: ChatTokens, message: Message, answer: str) -> Sample:
-    """A sample from a message and its answer.
+def sample_of(
+    tokens: ChatTokens, message: Message, answer: str, turns: Sequence[Turn] = ()
+) -> Sample:
+    """A sample from a message and its answer, after earlier turns.
 
     Raises UsageError for a chat template that does not end the assistant's turn, and
     for input that the processor of a vision model cannot read.
     """
     response = tokens.answer_ids(answer)
+    prompt = tokens.ids(message, turns)
     if tokens.sight is None:
-        return Sample(tokens.prompt_ids(message.text), response)
-    shown = ShownSample(tokens.sight.prompt_ids(message), response)
+        return Sample(prompt, response)
+    shown = ShownSample(prompt, response)
     shown.message = message
     return shown
 

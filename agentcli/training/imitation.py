@@ -15,7 +15,7 @@ Shape suffixes: B samples, T padded length.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -38,8 +38,10 @@ from agentcli.policies.load import load_tokenizer
 from agentcli.policies.sight import Eyesight, load_sight, picture_names
 from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.policies.tiny_sight import look_of, make_processor, make_seeing_model
-from agentcli.prompts.protocol import Dialect, Message
+from agentcli.prompts.protocol import Dialect
+from agentcli.prompts.recorded import message_of, turns_before
 from agentcli.records.files import derive_seed
+from agentcli.records.step_rows import first_trajectories
 from agentcli.records.training_settings import TINY, SftSettings
 from agentcli.training.demonstrations import (
     Sample,
@@ -67,6 +69,7 @@ from agentcli.training.loop.microbatches import (
     limit_of,
     row_batch,
     shuffled,
+    shuffled_groups,
     sort_key,
 )
 from agentcli.training.loop.snapshots import Facts, Trained, digest
@@ -84,6 +87,18 @@ PACKING = "sft.packing"
 UPDATES_COMPARED = 64
 """How many updates decide whether packing saves enough; the first are a random sample.
 """
+
+
+@dataclass
+class Told:
+    """The samples of demonstrations."""
+
+    samples: list[Sample]
+    counts: SampleCounts
+    trajectories: list[Hashable]
+    """The first trajectory that contains each sample."""
+    grow: bool = False
+    """Whether any of them continues a conversation."""
 
 
 class SamplePart(NamedTuple):
@@ -171,16 +186,22 @@ def plan_imitation(
     settings: SftSettings,
     seed: int,
     processes: Processes,
+    trajectories: Sequence[Hashable] | None = None,
 ) -> ImitationPlan:
     """Plans passes over the samples, each in a new random order.
 
-    An update may use the end of one pass and the beginning of the next.
+    An update may use the end of one pass and the beginning of the next. Where the
+    trajectory of each sample is given, its samples stay together, so that packing
+    computes a conversation once.
     """
     size = settings.samples_per_update
     order: list[int] = []
     while len(order) < updates * size:
         passes = len(order) // len(samples)
-        order += shuffled(len(samples), "sft samples", seed, passes)
+        if trajectories is None:
+            order += shuffled(len(samples), "sft samples", seed, passes)
+        else:
+            order += shuffled_groups(trajectories, "sft trajectories", seed, passes)
     limit = limit_of(settings)
     cut = [order[number * size : (number + 1) * size] for number in range(updates)]
     plan = ImitationPlan(samples, cut, limit, processes, PackingChoice(None))
@@ -251,15 +272,19 @@ class ImitationTraining(TrainingTemplate[SftSettings]):
         self.words = UnknownWords(self.tokenizer)
         ends = self.model.generation_config.eos_token_id
         tokens = ChatTokens(self.tokenizer, ends, settings.max_length, self.sight)
-        self.samples, self.counts = _samples(
-            trees, tokens, self._dialect_of, job, self.words
-        )
+        told = _samples(trees, tokens, self._dialect_of, job, self.words)
+        self.samples, self.counts = told.samples, told.counts
         self.words.warn("the demonstrations", job.model)
         passes_in_updates = len(self.samples) / settings.samples_per_update
         enough = max(1, round(settings.epochs * passes_in_updates))
         self.updates = settings.updates or enough
         plan = plan_imitation(
-            self.samples, self.updates, settings, job.seed, self.processes
+            self.samples,
+            self.updates,
+            settings,
+            job.seed,
+            self.processes,
+            told.trajectories if told.grow else None,
         )
         self.plan = plan.packed_as_set(settings.packing, self.model)
         return self.updates
@@ -384,7 +409,7 @@ def _samples(
     dialect_of: Callable[[bool], Dialect],
     job: Job[SftSettings],
     words: UnknownWords,
-) -> tuple[list[Sample], SampleCounts]:
+) -> Told:
     """The samples, and counts of how all steps were used.
 
     `words` counts words that the tokenizer does not know. Raises DataError if there is
@@ -393,26 +418,34 @@ def _samples(
     """
     counts = SampleCounts()
     form = SampledForm(tokens, dialect_of)
-    samples: list[Sample] = []
+    told = Told([], counts, [])
+    samples = told.samples
+    first: dict[int, int] = {}
+    begun = 0
     shelf = PictureShelf()
     places = ((path, *each) for path in trees for each in read_steps(path, counts))
     for path, source, tree, step in places:
         if tokens.sight is None:
             refuse_pictures(step.pictures, source, job.model)
-        message = Message((step.prompt, *shelf.of(step, path)))
-        sample = sample_of(tokens, message, step.response)
+        message = message_of(step, shelf.of(step, path))
+        turns = turns_before(tree, step)
+        sample = sample_of(tokens, message, step.response, turns)
         refuse_long_sample(sample, source, job.settings.max_length)
         form.check(sample, tree, step, source)
         words.add(sample.prompt, step.prompt)
         words.add(sample.response, step.response)
         samples.append(sample)
+        if counts.trees > begun:
+            begun, first = counts.trees, first_trajectories(tree)
+        told.trajectories.append((begun, first[step.id]))
+        told.grow = told.grow or bool(turns)
     if not samples:
         files = ", ".join(map(str, trees))
         raise DataError(
             f"{files}: no step to imitate ({counts.masked} masked, {counts.invalid} "
             f"invalid, {counts.errored} errored)"
         )
-    return samples, counts
+    return told
 
 
 class ImitationTrainer(PlannedTrainer, SFTTrainer):

@@ -36,6 +36,7 @@ from transformers import TrainingArguments
 from agentcli.errors import DataError
 from agentcli.policies.chat_tokens import ChatTokens, configured_ends
 from agentcli.policies.load import load_tokenizer
+from agentcli.prompts.recorded import message_of, turns_before
 from agentcli.records.files import derive_seed
 from agentcli.records.regular import refuse_irregular
 from agentcli.records.training_settings import TrainSettings
@@ -228,7 +229,8 @@ def _row(
     counts.rows_of_notes += TRAINED in step.notes
     return Row(
         place=each.place,
-        prompt=step.prompt,
+        message=message_of(step),
+        turns=turns_before(given.tree, step),
         token_ids=token_ids,
         logprobs=[0.0] * len(token_ids),
         advantage=0.0,

@@ -38,6 +38,7 @@ from trl.trainer.dpo_trainer import DPOTrainer
 
 from agentcli.errors import DataError
 from agentcli.policies.load import load_tokenizer
+from agentcli.prompts.recorded import message_of, turns_before
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.checkpoints import load_frozen, load_trainable
 from agentcli.training.loop.distributed import Processes, sum_over_ranks
@@ -181,8 +182,9 @@ def tokenise_pairs(pairs: Iterable[Pair], tokenise: StepTokeniser) -> list[Token
             for step in steps:
                 place = f"{pair.place}: steps[{step.id}]"
                 refuse_pictures(step.pictures, place, "train.objective dpo")
+                message, turns = message_of(step), turns_before(pair.tree, step)
                 given = step.prompt_ids or None
-                tokens.append(tokenise(step.prompt, step.token_ids, place, (), given))
+                tokens.append(tokenise(message, step.token_ids, place, turns, given))
         token_pairs.append(token_pair)
     return token_pairs
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from agentcli.errors import DataError
 from agentcli.policies.chat import step_ids
 from agentcli.policies.load import load_tokenizer
+from agentcli.prompts.recorded import message_of, whole_text
 from agentcli.records.faults import shown
 from agentcli.training.actor_critic import (
     critic_tensors,
@@ -122,7 +123,7 @@ def read_scored_rows(
         refuse_pictures(step.pictures, each.place, "a process reward model")
         row = Row(
             place=each.place,
-            prompt=step.prompt,
+            message=message_of(step),
             # A row counts as one token, whatever its length.
             token_ids=[0],
             logprobs=[0.0],
@@ -133,7 +134,7 @@ def read_scored_rows(
             tree=given.line,
         )
         rows.append(row)
-        texts.append(step_ids(tokenizer, step.prompt, step.response))
+        texts.append(step_ids(tokenizer, whole_text(given.tree, step), step.response))
     if not rows:
         raise DataError(f"{credit}: no step has an advantage, so none has a target")
     # Prompt and response are one text here, so no row has response tokens.

@@ -43,9 +43,12 @@ import numpy as np
 
 from agentcli.environments.protocol import Picture
 from agentcli.errors import DataError
+from agentcli.prompts.protocol import Message, Turn
+from agentcli.prompts.recorded import message_of, turns_before
 from agentcli.records.faults import shown
 from agentcli.records.files import derive_seed
 from agentcli.records.pictures import folder_beside, read_picture
+from agentcli.records.step_rows import first_trajectories
 from agentcli.records.trees import path, paths, read_trees, read_with_credit
 from agentcli.records.types import (
     INHERITED,
@@ -137,7 +140,8 @@ class Row:
 
     place: str
     """File, line and step, for error messages."""
-    prompt: str
+    message: Message
+    """The prompt, with the pictures that the policy saw."""
     token_ids: list[int]
     logprobs: list[float]
     advantage: float
@@ -151,10 +155,12 @@ class Row:
     """The parts of its credit."""
     tree: int = 0
     """Line of its tree in the file."""
-    pictures: tuple[Picture, ...] = ()
-    """The pictures that the policy saw after the text of the prompt."""
     prompt_ids: list[int] | None = None
     """The prompt's tokens, where its text does not give them (Step.prompt_ids)."""
+    trajectory: int = 0
+    """The first trajectory of its tree that contains its step, from 1."""
+    turns: tuple[Turn, ...] = ()
+    """What was said before in its conversation."""
 
 
 class RowCounts(msgspec.Struct, kw_only=True):
@@ -203,6 +209,7 @@ def read_rows(
                 f"{given.credit_place}: method: is {shown(given.credit.method)}, of the "
                 f"lines before {shown(method)}; run assign-credit with --overwrite"
             )
+        trajectories = first_trajectories(tree)
         for entry, share in shared_entries(given, update, counts):
             step = tree.steps[entry.step]
             place = f"{given.place}: steps[{step.id}]"
@@ -210,7 +217,7 @@ def read_rows(
             rows.append(
                 Row(
                     place=place,
-                    prompt=step.prompt,
+                    message=message_of(step, shelf.of(step, trees)),
                     token_ids=step.token_ids,
                     logprobs=step.logprobs,
                     advantage=float(entry.advantage or 0.0),
@@ -220,8 +227,9 @@ def read_rows(
                     logprob_temperature=step.logprob_temperature,
                     parts=entry.parts,
                     tree=given.line,
-                    pictures=shelf.of(step, trees),
                     prompt_ids=step.prompt_ids or None,
+                    trajectory=trajectories[step.id],
+                    turns=turns_before(tree, step),
                 )
             )
     counts.rows = len(rows)
@@ -365,6 +373,7 @@ class Pair(NamedTuple):
     """Task id of the tree."""
     line: int
     """The tree's line in its file."""
+    tree: Tree
 
 
 class PairCounts(msgspec.Struct, kw_only=True):
@@ -430,7 +439,8 @@ def read_pairs(
             counts.pairs += 1
             counts.shared_steps += shared
             where = f"{place}: task {tree.task.id}: leaves {success.id}, {failure.id}"
-            yield Pair(where, chosen[shared:], rejected[shared:], tree.task.id, line)
+            trimmed = chosen[shared:], rejected[shared:]
+            yield Pair(where, *trimmed, tree.task.id, line, tree)
 
 
 def _evenly(

@@ -30,11 +30,14 @@ ENDS = {
     "gemma": ("<eos>", "<end_of_turn>"),
     "gemma3": ("<eos>", "<end_of_turn>"),
     "gemma4": ("<eos>", "<turn|>"),
+    "deepseekv3": ("<｜end▁of▁sentence｜>",),
     "deepseek_r1_distill": ("<｜end▁of▁sentence｜>",),
     "glm4moe": ("<|endoftext|>", "<|user|>"),
     "phi3": ("<|endoftext|>", "<|end|>"),
 }
-"""End-of-turn tokens of generation_config.json, where it is not Qwen's; the first one is the tokenizer's."""
+"""End-of-turn tokens of generation_config.json, where it is not Qwen's; the first one is the tokenizer's. By the beginning of
+a template's name.
+"""
 
 
 def template(name: str) -> str:
@@ -58,7 +61,8 @@ def tokenizer_with(name: str) -> tuple[PreTrainedTokenizerFast, list[int]]:
     core.decoder = decoders.ByteLevel()
     core.add_special_tokens([AddedToken(token, special=True) for token in CONTROL])
     core.add_tokens([AddedToken(tag, special=False) for tag in ("<think>", "</think>")])
-    ends = ENDS.get(name, ("<|im_end|>", "<|endoftext|>"))
+    families = [family for family in ENDS if name.startswith(family)]
+    ends = ENDS[max(families, key=len)] if families else ("<|im_end|>", "<|endoftext|>")
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core,
         bos_token="<|begin_of_text|>",

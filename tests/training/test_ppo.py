@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 from agentcli.credit.ppo import PpoSettings, assign
+from agentcli.prompts.protocol import Message
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings
 from agentcli.records.types import Outcome
@@ -92,7 +93,7 @@ def test_policy_and_critic_are_clipped_apart(problem, tmp_path):
 
 def test_whitened_advantages():
     advantages = np.random.default_rng(0).normal(3, 7, size=30)
-    rows = [Row(str(number), "", [1], [0.0], float(one), 1.0, 1.0) for number, one in enumerate(advantages)]
+    rows = [Row(str(number), Message(("",)), [1], [0.0], float(one), 1.0, 1.0) for number, one in enumerate(advantages)]
     white = [row.advantage for row in whitened(rows)]
     assert white == pytest.approx((advantages - advantages.mean()) / advantages.std())
     equal = [row.advantage for row in whitened([rows[0]] * 3)]

@@ -65,10 +65,14 @@ def _beyond_response(step: Step) -> Text:
 def step_details(shown: ShownTree, step: Step) -> Iterator[RenderableType]:
     """Everything about one step: prompt, response, numbers, credit, states."""
     yield Text(f"{one_line(shown.place)}  step {step.id}", style=QUIET)
-    for title, text in (("prompt", step.prompt), ("response", step.response)):
+    if step.system:
+        yield _heading("system")
+        yield _indented(step.system, style="")
+    asked = f"prompt, after step {step.parent}" if step.continues else "prompt"
+    for title, text in ((asked, step.prompt), ("response", step.response)):
         yield _heading(title)
         yield _indented(text or "(none)", style="")
-        if title == "prompt":
+        if title == asked:
             yield from _pictures(shown, step.pictures)
     yield _heading("what came of it")
     yield Padding(action(step), (0, 0, 0, INDENT))

@@ -18,18 +18,17 @@ vocabulary, X anything.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from agentcli.environments.protocol import Picture
 from agentcli.errors import DataError
-from agentcli.policies.chat import prompt_ids
+from agentcli.policies.chat_tokens import ChatTokens
 from agentcli.policies.sampling import SMALLEST_TEMPERATURE
 from agentcli.policies.sight import Eyesight
-from agentcli.prompts.protocol import Message
+from agentcli.prompts.protocol import Message, Turn
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.steps import refuse_pictures
 
@@ -372,19 +371,21 @@ class StepTokeniser:
         `sight` reads the prompts, for a vision model.
         """
         self.sight = sight
-        self._prompt_ids = cache(partial(prompt_ids, tokenizer))
+        ends = model.generation_config.eos_token_id
+        # Whether a prompt is too long was decided when it was sampled.
+        self._tokens = ChatTokens(tokenizer, ends, max_prompt_tokens=0, sight=sight)
         self._vocabulary: int = model.get_input_embeddings().num_embeddings
         self._name = name
 
     def __call__(
         self,
-        prompt: str,
+        message: Message,
         response: list[int],
         place: str,
-        pictures: tuple[Picture, ...] = (),
+        turns: Sequence[Turn] = (),
         prompt_ids: list[int] | None = None,
     ) -> tuple[list[int], list[int]]:
-        """Token ids of prompt and response.
+        """Token ids of prompt and response, after earlier turns.
 
         `prompt_ids` are the prompt's, if its text does not give them. Raises DataError
         for an unknown token, and for pictures that the model cannot read.
@@ -397,6 +398,5 @@ class StepTokeniser:
                 "model"
             )
         if self.sight is None:
-            refuse_pictures(pictures, place, self._name)
-            return prompt_ids or self._prompt_ids(prompt), response
-        return self.sight.prompt_ids(Message((prompt, *pictures))), response
+            refuse_pictures(message.pictures, place, self._name)
+        return prompt_ids or self._tokens.ids(message, turns), response

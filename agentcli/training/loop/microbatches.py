@@ -21,7 +21,7 @@ of measuring time, so that a resumed training makes the same choice.
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -50,6 +50,18 @@ def shuffled(count: int, *seed: int | str) -> list[int]:
     """The numbers below `count` in a random order that is determined by the seed."""
     generator = np.random.default_rng(derive_seed(*seed))
     order: list[int] = generator.permutation(count).tolist()
+    return order
+
+
+def shuffled_groups(keys: Sequence[Hashable], *seed: int | str) -> list[int]:
+    """The places of all keys; equal keys stay together, and groups are shuffled."""
+    groups: dict[Hashable, list[int]] = {}
+    for place, key in enumerate(keys):
+        groups.setdefault(key, []).append(place)
+    members = list(groups.values())
+    order = []
+    for number in shuffled(len(members), *seed):
+        order += members[number]
     return order
 
 
@@ -181,7 +193,9 @@ class Packing:
         """Whether a row costs less when appended to a bundle of length `before`."""
         together = before + length - shared
         added = self.cost(together) - self.cost(before)
-        return together <= LONGEST and added < self.cost(length)
+        # A row that continues all before it makes no longer sequence than it is alone.
+        allowed = max(LONGEST, before, length)
+        return together <= allowed and added < self.cost(length)
 
     def sequences(self, rows: Sequence[TokenIds]) -> list[Bundle]:
         """Combines bundles into sequences no longer than the longest bundle."""

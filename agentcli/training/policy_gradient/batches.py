@@ -42,6 +42,7 @@ from agentcli.training.loop.microbatches import (
     pair_cost_of,
     row_batch,
     shuffled,
+    shuffled_groups,
     sort_key,
 )
 from agentcli.training.loop.microbatches import check_packed as check_rows
@@ -229,17 +230,16 @@ def plan_updates(
 def _order(
     rows: Sequence[Row], settings: TrainSettings, seed: int, epoch: int
 ) -> list[int]:
-    """The rows in the order of an epoch: shuffled, or grouped by shuffled tree."""
-    if settings.order == "rows":
+    """The rows in the order of an epoch: shuffled, or grouped as train.order says."""
+    order = settings.order
+    if order is None:
+        order = "trajectories" if any(row.turns for row in rows) else "rows"
+    if order == "rows":
         return shuffled(len(rows), "train rows", seed, epoch)
-    trees: dict[int, list[int]] = {}
-    for number, row in enumerate(rows):
-        trees.setdefault(row.tree, []).append(number)
-    members = list(trees.values())
-    order = []
-    for tree in shuffled(len(members), "train trees", seed, epoch):
-        order += members[tree]
-    return order
+    if order == "trees":
+        return shuffled_groups([row.tree for row in rows], "train trees", seed, epoch)
+    keys = [(row.tree, row.trajectory) for row in rows]
+    return shuffled_groups(keys, "train trajectories", seed, epoch)
 
 
 def _weights(
@@ -374,7 +374,7 @@ def tokenise_rows(rows: Sequence[Row], tokenise: StepTokeniser) -> Tokens:
     logprobs: list[float] = []
     for row in rows:
         prompt, response = tokenise(
-            row.prompt, row.token_ids, row.place, row.pictures, row.prompt_ids
+            row.message, row.token_ids, row.place, row.turns, row.prompt_ids
         )
         prompts.append(prompt)
         logprobs.extend(row.logprobs)
@@ -387,7 +387,7 @@ def tokenise_rows(rows: Sequence[Row], tokenise: StepTokeniser) -> Tokens:
         sight=tokenise.sight,
     )
     if tokens.sight is not None:
-        tokens.messages = [Message((row.prompt, *row.pictures)) for row in rows]
+        tokens.messages = [row.message for row in rows]
     lengths_R = torch.tensor([len(row.token_ids) for row in rows])
     temperatures = [row.temperature for row in rows]
     stored_temperatures = [row.logprob_temperature for row in rows]

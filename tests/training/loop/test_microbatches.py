@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 from agentcli.policies.tiny import make_model, make_tokenizer
+from agentcli.prompts.protocol import Message
 from agentcli.records.training_settings import SftSettings, TinySettings, TrainSettings
 from agentcli.training.demonstrations import Sample
 from agentcli.training.imitation import plan_imitation
@@ -64,7 +65,7 @@ def drawn_plan(seed, world, **given):
         response = draw.choices(range(5, 30), k=draw.randint(1, 12))
         advantage = draw.choice([0.0, 1.0, -0.5])
         prompts.append([number % 3 + 5] * (3 + 9 * (number % 3)))
-        rows.append(Row("row", "", response, [-1.0] * len(response), advantage, 1.0, 1.0))
+        rows.append(Row("row", Message(("",)), response, [-1.0] * len(response), advantage, 1.0, 1.0))
         offsets.append(offsets[-1] + len(response))
     tokens = Tokens(prompts, [row.token_ids for row in rows], offsets, torch.full((offsets[-1],), -4.0))
     chosen = TrainSettings(aggregate="token", beta=0.0, **given)

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from agentcli.prompts.protocol import Message
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.policy_gradient.batches import Tokens, collate, microbatches, plan_updates
@@ -17,7 +18,7 @@ def rows_of(count, zeros=()):
     for number in range(count):
         size, advantage, share = rng.randint(1, 5), rng.gauss(0, 1), rng.random()
         advantage = 0.0 if number in zeros else advantage
-        rows.append(Row(f"row {number}", "p", [number % 7] * size, [-1.0] * size, advantage, 1.0, share))
+        rows.append(Row(f"row {number}", Message(("p",)), [number % 7] * size, [-1.0] * size, advantage, 1.0, share))
     return rows
 
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 import torch
 from agentcli.policies.tiny import make_model, make_tokenizer
+from agentcli.prompts.protocol import Message
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, TinySettings, TrainSettings
 from agentcli.training.loop import microbatches
@@ -117,6 +118,41 @@ def test_no_prefix_is_run_twice(rows):
     assert packed(rows)["run_1"].item() == len(prefixes)
 
 
+ADDED = st.lists(TOKEN, min_size=1, max_size=4)
+TURNS = st.lists(st.tuples(st.integers(0, 99), ADDED, ADDED), min_size=1, max_size=8)
+"""Of each step: which step before it continues, what was added, and what was answered."""
+
+
+def conversations(turns):
+    """The rows of a tree of conversations that grow: a prompt is the parent's, its response, and what was added."""
+    rows = []
+    for number, (parent, added, response) in enumerate(turns):
+        prompt, said = rows[parent % number] if number else ([5], [])
+        rows.append(([*prompt, *said, *added], response))
+    return rows
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=25, deadline=None)
+@given(turns=TURNS)
+def test_a_tree_of_conversations_is_one_sequence_with_the_gradients_of_its_steps(models, kind, turns):
+    rows = conversations(turns)
+    apart, gradients_apart = logprobs_and_gradients(models[kind], padded(rows))
+    together, gradients = logprobs_and_gradients(models[kind], packed(rows))
+    torch.testing.assert_close(together, apart, atol=1e-5, rtol=0)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, gradients_apart[name], atol=1e-5, rtol=1e-5)
+    assert packed(rows)["ids_BT"].shape[0] == 1
+
+
+def test_a_conversation_longer_than_any_shared_sequence_stays_one():
+    """It makes no longer sequence than its last row is alone."""
+    rows = conversations([(max(0, number - 1), [5] * 700, [6] * 30) for number in range(12)])
+    tokens = [row_tokens(row) for row in sorted(rows, key=sort_key)]
+    (bundle,) = Packing(0.002).bundles(tokens)
+    assert LONGEST < bundle.length == len(tokens[-1])
+
+
 def test_sequences_stay_short_and_pairs_are_weighed():
     prompt = list(range(100))
     rows = [row_tokens((prompt, [number] * 101)) for number in range(40)]
@@ -130,7 +166,7 @@ def test_sequences_stay_short_and_pairs_are_weighed():
 def plan_of(rows, **given):
     """A plan over rows of (tree, prompt, response)."""
     made = [
-        Row(f"row {number}", "", response, [-1.0] * len(response), 1.0, 1.0, 1.0, tree=tree)
+        Row(f"row {number}", Message(("",)), response, [-1.0] * len(response), 1.0, 1.0, 1.0, tree=tree)
         for number, (tree, _, response) in enumerate(rows)
     ]
     offsets = [0]

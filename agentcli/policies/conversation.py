@@ -1,0 +1,179 @@
+"""The tokens of a conversation that grows.
+
+The prompt of a step is the prompt before it, the response as it was sampled, and what
+the chat template writes from there to the start of the model's next turn. So nothing
+that was sampled is tokenised again, and every prompt begins with the one before.
+
+Some templates rewrite what was said: they leave the thoughts out of earlier answers
+(Qwen3, DeepSeek-R1), and their conversations do not grow. What is added here is
+compared with the template's own rendering, and such a template is refused, unless
+prompt.keep_thinking says what is wanted.
+"""
+
+from collections.abc import Sequence
+from functools import cache, cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from agentcli.errors import UsageError
+from agentcli.policies.chat import plain, template_kwargs
+from agentcli.prompts.protocol import Message, Turn
+
+if TYPE_CHECKING:
+    from agentcli.policies.chat_tokens import ChatTokens
+
+REMEMBERED = 4096
+"""Messages whose tokens are cached: siblings and revisited states repeat them."""
+ROLE, QUESTION, ANSWER = "Be brief.", "And now?", "It is done."
+"""A conversation with which a template is tried."""
+THOUGHTFUL = "<think> It is near. </think><action> go on </action>"
+"""An answer with a thought, as the dialects write it."""
+
+Chat = list[dict[str, str]]
+
+
+class Conversations:
+    """Gives the token ids of conversations.
+
+    `tokens` are those of the same model; they know how an answer ends.
+    """
+
+    def __init__(self, tokenizer: Any, tokens: "ChatTokens") -> None:
+        self._tokenizer = tokenizer
+        self._tokens = tokens
+        self._first = lru_cache(REMEMBERED)(self._first_ids)
+        self._added = lru_cache(REMEMBERED)(self._added_ids)
+        self._checked = cache(self._check)
+
+    def ids(self, message: Message, turns: Sequence[Turn]) -> list[int]:
+        """Token ids up to the start of the model's turn.
+
+        Raises UsageError for a template that does not grow, unless the message says
+        that this is known.
+        """
+        if message.continues == "rendered":
+            return self._ids(self._chat([*turns, Turn(message, "")])[:-1])
+        if not turns:
+            return list(self._first(message.system, message.text))
+        self._checked(message.continues == "exact")
+        opening = turns[0].message
+        ids = list(self._first(opening.system, opening.text))
+        messages = [turn.message for turn in turns[1:]]
+        for turn, following in zip(turns, [*messages, message], strict=True):
+            ids += self.answer(turn)
+            ids += self._added(following.text)
+        return ids
+
+    def answer(self, turn: Turn) -> list[int]:
+        """Token ids of an earlier answer, through the end of the model's turn."""
+        ids = list(turn.token_ids) or self._tokens.spoken_ids(turn.response)
+        if ids and ids[-1] in self._tokens.ends:
+            return ids
+        # No model ended it, or it was cut off at its limit.
+        return ids + self._closing
+
+    def _first_ids(self, system: str, text: str) -> list[int]:
+        return self._ids(self._opening(system, text))
+
+    def _added_ids(self, text: str) -> list[int]:
+        """What the template adds between the end of an answer and the next one."""
+        return self._between(text)[len(self._closing) :]
+
+    @cached_property
+    def _closing(self) -> list[int]:
+        """What ends an answer, through the end of the model's turn."""
+        return self._tokens.until_end(self._between(QUESTION))
+
+    def _between(self, text: str) -> list[int]:
+        """The token ids of `_addition`."""
+        addition = self._addition(text)
+        ids: list[int] = self._tokenizer(addition, add_special_tokens=False).input_ids
+        return ids
+
+    def _addition(self, text: str) -> str:
+        """What the template writes between an answer and the next one."""
+        chat = [
+            *self._opening("", QUESTION),
+            {"role": "assistant", "content": ANSWER},
+            self._user(text),
+        ]
+        return self._text(chat).partition(ANSWER)[2]
+
+    def _check(self, exact: bool) -> None:
+        """Raises UsageError if the template does not add what `ids` adds.
+
+        With `exact`, it must also leave a thoughtful answer as it is.
+        """
+        turn = Turn(Message((QUESTION,), system=ROLE), THOUGHTFUL)
+        chat = self._chat([turn, Turn(Message((QUESTION,)), THOUGHTFUL)])
+        chat.append(self._user(QUESTION))
+        added = self._addition(QUESTION)
+        expected = added
+        if exact:
+            start = self._text(self._opening(ROLE, QUESTION))
+            expected = start + THOUGHTFUL + added + THOUGHTFUL + added
+        whole = self._text(chat)
+        grows = whole == expected if exact else whole.endswith(expected)
+        ids = self._between(QUESTION)
+        if grows and self._ids(chat)[-len(ids) :] == ids and ids != self._closing:
+            return
+        remedy = "choose another prompt.style"
+        if exact:
+            remedy = (
+                "set prompt.keep_thinking=true to keep what was sampled, or =false to "
+                "let the template write every prompt anew"
+            )
+        raise UsageError(
+            f"prompt.style chat: the chat template of {self._tokenizer.name_or_path} "
+            f"rewrites earlier turns, so its conversations do not grow; {remedy}"
+        )
+
+    def _chat(self, turns: Sequence[Turn]) -> Chat:
+        """A whole conversation, each turn with its answer."""
+        opening = turns[0].message
+        chat = self._opening(opening.system, opening.text)
+        for number, turn in enumerate(turns):
+            if number:
+                chat.append(self._user(turn.message.text))
+            answer = plain(self._tokenizer, turn.response)
+            chat.append({"role": "assistant", "content": answer})
+        return chat
+
+    def _opening(self, system: str, text: str) -> Chat:
+        """The messages before the first answer."""
+        if not system:
+            return [self._user(text)]
+        if not self._takes_system:
+            return [self._user(f"{system}\n\n{text}")]
+        role = {"role": "system", "content": plain(self._tokenizer, system)}
+        return [role, self._user(text)]
+
+    @cached_property
+    def _takes_system(self) -> bool:
+        """Whether the template has system messages; Gemma's has none."""
+        from jinja2 import TemplateError
+
+        role = {"role": "system", "content": ROLE}
+        try:
+            return ROLE in self._text([role, self._user(QUESTION)])
+        except TemplateError:
+            return False
+
+    def _user(self, text: str) -> dict[str, str]:
+        return {"role": "user", "content": plain(self._tokenizer, text)}
+
+    def _text(self, chat: Chat) -> str:
+        """A conversation as text, up to the start of the model's turn."""
+        text: str = self._applied(chat, tokenize=False)
+        return text
+
+    def _ids(self, chat: Chat) -> list[int]:
+        ids: list[int] = self._applied(chat, tokenize=True, return_dict=False)
+        return ids
+
+    def _applied(self, chat: Chat, **options: bool) -> Any:
+        return self._tokenizer.apply_chat_template(
+            chat,
+            add_generation_prompt=True,
+            **options,
+            **template_kwargs(self._tokenizer),
+        )

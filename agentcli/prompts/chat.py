@@ -1,0 +1,107 @@
+"""Conversations that grow: one message an observation, one answer a step.
+
+The system message has the role, the task and the form of answers; every observation is
+a user message, and every response stays in the conversation as it was given. The form
+of answers is that of the world's own dialect. An agent sees its whole past, its
+thoughts included, and a model is asked in the form that it was tuned for.
+"""
+
+from collections.abc import Sequence
+
+from agentcli.environments.protocol import Context, World
+from agentcli.errors import UsageError
+from agentcli.prompts.compact import Compact
+from agentcli.prompts.full import NO_ACTION, Full
+from agentcli.prompts.protocol import Answer, Message, Moment
+from agentcli.prompts.registry import dialect_class
+from agentcli.records.settings import PromptSettings
+from agentcli.records.types import Continues
+
+WHOLE = "the conversation holds every step"
+KEPT: dict[bool | None, Continues] = {None: "exact", True: "sampled", False: "rendered"}
+"""How a conversation continues (Message.continues), by prompt.keep_thinking."""
+
+
+class Growing:
+    """When a conversation begins, and how it goes on."""
+
+    fixed = WHOLE
+
+    def __init__(self, settings: PromptSettings) -> None:
+        self._continues = KEPT[settings.keep_thinking]
+        self._restart = settings.restart
+
+    def message(self, context: Context, now: Sequence[str], system: str) -> Message:
+        """The message with these texts; with `system` where a conversation begins.
+
+        After every `prompt.restart` steps it begins anew, with a line that names the
+        actions so far.
+        """
+        taken = len(context.actions)
+        again = self._restart is not None and taken % self._restart == 0
+        if taken and not again:
+            return Message(_joined(now), continues=self._continues)
+        if taken:
+            now = [summary(context), *now]
+        return Message(_joined(now), system=system)
+
+
+class Chat(Growing):
+    """A conversation in the form of the world's own dialect.
+
+    Raises UsageError for a world whose own dialect is not made of the parts of `full`.
+    """
+
+    def __init__(self, settings: PromptSettings, world: World) -> None:
+        super().__init__(settings)
+        own = world.card.dialect
+        form = dialect_class(own)(settings, world)
+        if not isinstance(form, Full):
+            raise UsageError(
+                f"prompt.style: chat is made of the parts of full, and {own}, the "
+                f"dialect of the world {world.card.name}, has others; choose {own}"
+            )
+        self._form = form
+
+    def ask(self, moment: Moment) -> Message:
+        """The observation and what can be done now."""
+        context = moment.copies[0]
+        now = [context.observations[-1], *self._form.scene(context)]
+        system = [*self._form.opening(context), *self._form.rules(context)]
+        return self.message(context, now, "\n\n".join(system))
+
+    def read(self, response: str, moment: Moment) -> Answer:
+        """The content of a response, as the world's own dialect reads it."""
+        return self._form.read(response, moment)
+
+    def write(self, answer: Answer, moment: Moment) -> str:
+        """The answer as the world's own dialect writes it."""
+        return self._form.write(answer, moment)
+
+
+class ChatCompact(Compact):
+    """A conversation whose messages are the world's short view, for tiny policies.
+
+    Raises UsageError for a world without one.
+    """
+
+    fixed = WHOLE
+
+    def __init__(self, settings: PromptSettings, world: World) -> None:
+        super().__init__(settings, world)
+        self._growing = Growing(settings)
+
+    def ask(self, moment: Moment) -> Message:
+        """The short view of the last observation."""
+        context = moment.copies[0]
+        return self._growing.message(context, [self._tutor.compact(context)], "")
+
+
+def summary(context: Context) -> str:
+    """One line with the actions so far, where a conversation begins anew."""
+    actions = "; ".join(action or NO_ACTION for action in context.actions)
+    return f"Steps taken so far: {len(context.actions)}. Your actions: {actions}."
+
+
+def _joined(parts: Sequence[str]) -> tuple[str]:
+    return ("\n\n".join(parts),)

@@ -1,0 +1,42 @@
+"""The messages and conversations of recorded steps.
+
+A step of a conversation that grows holds only what was added; what was said before is
+with the steps before it.
+"""
+
+from collections.abc import Sequence
+
+from agentcli.environments.protocol import Picture
+from agentcli.prompts.protocol import Message, Turn
+from agentcli.records.types import Step, Tree
+
+
+def message_of(step: Step, pictures: Sequence[Picture] = ()) -> Message:
+    """What the policy was asked in a step, with its pictures."""
+    return Message(
+        (step.prompt, *pictures),
+        system=step.system or "",
+        continues=step.continues or None,
+    )
+
+
+def turns_before(tree: Tree, step: Step) -> tuple[Turn, ...]:
+    """What was said before a step in the conversation that it continues, oldest first.
+
+    Empty for a prompt that stands alone.
+    """
+    turns: list[Turn] = []
+    while step.continues and step.parent is not None:
+        step = tree.steps[step.parent]
+        turns.append(Turn(message_of(step), step.response, tuple(step.token_ids)))
+    return tuple(reversed(turns))
+
+
+def whole_text(tree: Tree, step: Step) -> str:
+    """Everything that the policy was asked in a step, with what was said before."""
+    message = message_of(step)
+    turns = turns_before(tree, step)
+    texts = [turns[0].message.system if turns else message.system]
+    for turn in turns:
+        texts += [turn.message.text, turn.response]
+    return "\n\n".join(filter(None, [*texts, message.text]))
