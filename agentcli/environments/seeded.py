@@ -8,6 +8,7 @@ sees.
 
 import hashlib
 import math
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -67,19 +68,23 @@ def seeded_card(name: str, options: SeededOptions) -> Card:
     )
 
 
-def seeded_tasks(name: str, split: str, options: SeededOptions) -> list[Task]:
-    """One task per seed; its id ends with the seed."""
+def seeded_tasks(
+    name: str, split: str, sizes: Seeds, kinds: Sequence[str] = ("episode",)
+) -> list[Task]:
+    """One task per seed, and per kind if there are several; its id ends with the seed."""
     first = FIRST_SEEDS[split]
-    seeds = range(first, first + getattr(options.seeds, split))
-    return [
-        Task(id=f"{split}/{seed}", world=name, split=split, kind="episode")
-        for seed in seeds
-    ]
+    tasks = []
+    for seed in range(first, first + getattr(sizes, split)):
+        for kind in kinds:
+            label = f"{kind}/" if len(kinds) > 1 else ""
+            task = f"{label}{split}/{seed}"
+            tasks.append(Task(id=task, world=name, split=split, kind=kind))
+    return tasks
 
 
 def seed_of(task: Task) -> int:
     """The seed of a task. Raises EngineError for a task of another world."""
-    _, _, seed = task.id.partition("/")
+    seed = task.id.rpartition("/")[2]
     if not seed.isdecimal():
         raise EngineError(f"task {task.id}: its id does not end with a seed")
     return int(seed)
