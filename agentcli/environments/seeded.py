@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from agentcli.environments.protocol import Card, Observation
+from agentcli.environments.protocol import Card, Context, Observation
 from agentcli.errors import EngineError
 from agentcli.records.section import Finite
 from agentcli.records.types import LARGEST_REWARD, Task
@@ -88,6 +88,15 @@ def seed_of(task: Task) -> int:
     if not seed.isdecimal():
         raise EngineError(f"task {task.id}: its id does not end with a seed")
     return int(seed)
+
+
+def moves_of(context: Context) -> list[tuple[str, str]]:
+    """Each action with the text that followed, after ("", the first text).
+
+    Without responses that could not be read: the text after those is not the world's.
+    """
+    past = zip(("", *context.actions), context.observations, strict=True)
+    return [move for place, move in enumerate(past) if move[0] or not place]
 
 
 class Play:

@@ -30,6 +30,7 @@ from agentcli.environments.seeded import (
     Play,
     SeededOptions,
     Seeds,
+    moves_of,
     seed_of,
     seeded_tasks,
 )
@@ -193,8 +194,8 @@ class TextArenaEngine:
         told = []
         _, messages = self._game.get_observation()
         for _, text, kind in messages:
-            # A few games write what they say where its kind belongs.
-            name = getattr(kind, "name", "GAME_MESSAGE")
+            # A few games write the action where its kind belongs.
+            name = getattr(kind, "name", "PLAYER_ACTION")
             if name == "PROMPT":
                 rules.append(text.strip())
             elif name != "PLAYER_ACTION":
@@ -315,11 +316,11 @@ class TextArenaWorld:
 
     def compact(self, context: Context) -> str:
         """The board, or all that was done and said where there is none."""
-        last = context.observations[-1]
+        moves = moves_of(context)
+        last = moves[-1][1]
         if "\n" in last:
             return BLANK.sub("| . ", FRAME.sub("", last))
-        past = zip(context.actions, context.observations[1:], strict=True)
-        return "\n".join([f"{action} > {text}" for action, text in past] or [last])
+        return "\n".join([f"{action} > {text}" for action, text in moves[1:]] or [last])
 
     def vocabulary(self) -> list[str]:
         """No names of several words."""

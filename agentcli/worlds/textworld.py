@@ -7,10 +7,12 @@ game, since it would also take commands such as `restart` and `save`.
 
 import copy
 import hashlib
+import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from unittest.mock import patch
@@ -23,11 +25,16 @@ from agentcli.environments.protocol import (
     Card,
     Context,
     Observation,
-    Requisite,
     Start,
     options_of,
 )
-from agentcli.environments.seeded import FIRST_SEEDS, Seeds, seed_of, seeded_tasks
+from agentcli.environments.seeded import (
+    FIRST_SEEDS,
+    Seeds,
+    moves_of,
+    seed_of,
+    seeded_tasks,
+)
 from agentcli.errors import EngineError, UsageError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
@@ -273,22 +280,6 @@ class TextWorldWorld:
     def __init__(self, settings: EnvironmentSettings) -> None:
         self.options = options_of(settings, TextWorldOptions)
 
-    @staticmethod
-    def requisites(environ: Mapping[str, str]) -> list[Requisite]:
-        folder = cache_folder(environ, "textworld")
-        games = len(list(folder.glob("*/*.z8")))
-        return [
-            Requisite(
-                name="TextWorld games",
-                present=True,
-                detail=f"{games} in {folder}; others are made when they are opened",
-            )
-        ]
-
-    @staticmethod
-    def cache_folder(environ: Mapping[str, str]) -> Path:
-        return cache_folder(environ, "textworld")
-
     def tasks(self, split: str) -> list[Task]:
         """The seeds of a split; no game is made."""
         options = self.options
@@ -296,23 +287,19 @@ class TextWorldWorld:
 
     def engine(self) -> TextWorldEngine:
         """An engine; imports textworld."""
-        import os
-        from importlib.metadata import version
-
-        root = self.cache_folder(os.environ) / version("textworld")
+        root = cache_folder(os.environ, "textworld") / version("textworld")
         return TextWorldEngine(self.options, root / self.options.digest())
 
     def compact(self, context: Context) -> str:
         """The task, what was read, the room and what was said in it, and what is possible."""
-        seen = context.observations
-        read = {
-            text: None
-            for action, text in zip(context.actions, seen[1:], strict=True)
-            if action.startswith("examine")
-        }
-        rooms = [place for place, text in enumerate(seen) if text.startswith(ROOM)]
-        lines = [context.instruction, *read, *seen[rooms[-1] :]]
-        lines.append(f"last {', '.join(context.actions[-3:]) or 'nothing'}")
+        moves = moves_of(context)
+        read = {text: None for action, text in moves if action.startswith("examine")}
+        rooms = [
+            place for place, (_, text) in enumerate(moves) if text.startswith(ROOM)
+        ]
+        said = [text for _, text in moves[rooms[-1] :] if text not in read]
+        lines = [context.instruction, *read, *said]
+        lines.append(f"last {', '.join(one for one, _ in moves[1:][-3:]) or 'nothing'}")
         lines.append(f"now {', '.join(_useful(context.admissible))}")
         return "\n".join(lines)
 

@@ -10,7 +10,12 @@ from typing import Any
 import msgspec
 
 from agentcli.environments.protocol import Card, Context, Engine, options_of
-from agentcli.environments.seeded import SeededOptions, seeded_card, seeded_tasks
+from agentcli.environments.seeded import (
+    SeededOptions,
+    moves_of,
+    seeded_card,
+    seeded_tasks,
+)
 from agentcli.errors import MissingError, UsageError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
@@ -60,8 +65,8 @@ class GymWorld:
 
     def compact(self, context: Context) -> str:
         """What is seen, and the last action."""
-        last = context.actions[-1] if context.actions else ""
-        return f"{context.observations[-1]}\nlast {last or 'nothing'}"
+        action, text = moves_of(context)[-1]
+        return f"{text}\nlast {action or 'nothing'}"
 
     def vocabulary(self) -> list[str]:
         """Nothing is known about its words."""
