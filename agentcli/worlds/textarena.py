@@ -93,7 +93,7 @@ class TextArenaOptions(msgspec.Struct, kw_only=True, frozen=True):
     """
 
 
-class Moment(NamedTuple):
+class HeldGame(NamedTuple):
     """A game in progress that was put aside."""
 
     game: Any
@@ -124,8 +124,9 @@ class TextArenaEngine:
         done = self._take(action)
         told, reward = "\n".join(self._seen()[1]), 0.0
         if done:
-            # Rewards are numbers or, after an error of a game's own, None.
-            reward = float((self._game.state.rewards or {}).get(0) or 0.0)
+            given = (self._game.state.rewards or {}).get(0)
+            # A few games mistake the order: after an invalid move it is a text.
+            reward = float(given) if isinstance(given, int | float) else 0.0
             told = f"{told}\n{self._game.state.game_info[0].get('reason', '')}"
         return self._play.advance(
             action,
@@ -135,11 +136,12 @@ class TextArenaEngine:
             "terminated" if done else None,
         )
 
-    def snapshot(self) -> Moment:
+    def snapshot(self) -> HeldGame:
+        """A copy of the game, its generators and its episode."""
         game = copy.deepcopy(self._game)
-        return Moment(game, self._drawn, copy.copy(self._play))
+        return HeldGame(game, self._drawn, copy.copy(self._play))
 
-    def restore(self, snapshot: Moment) -> Observation:
+    def restore(self, snapshot: HeldGame) -> Observation:
         """Continues with a copy of the snapshot."""
         self._game = copy.deepcopy(snapshot.game)
         self._drawn = snapshot.drawn

@@ -73,7 +73,7 @@ class TextWorldOptions(msgspec.Struct, kw_only=True, frozen=True):
         return hashlib.sha256(repr(shape).encode()).hexdigest()[:8]
 
 
-class Moment(NamedTuple):
+class Bookmark(NamedTuple):
     """A state of both parts, and what led there."""
 
     story: Any
@@ -134,13 +134,13 @@ class TextWorldEngine:
             raise EngineError(f"TextWorld's story and its logic differ after {command}")
         return self._last
 
-    def snapshot(self) -> Moment:
+    def snapshot(self) -> Bookmark:
         """The state of the story's machine, and a copy of what is true."""
         story = self._story.get_state()
         progress = forked(self._progress)
-        return Moment(story, progress, self._played, self._moved, self._last)
+        return Bookmark(story, progress, self._played, self._moved, self._last)
 
-    def restore(self, snapshot: Moment) -> Observation:
+    def restore(self, snapshot: Bookmark) -> Observation:
         """Continues from a copy of the snapshot."""
         self._story.set_state(snapshot.story)
         self._progress = forked(snapshot.progress)
