@@ -1,5 +1,6 @@
 """TextArena's games for one player: puzzles, guessing and games of chance, as text.
 
+TextArena is Guertler et al. 2025 (arXiv:2504.11442), here its package textarena.
 The games draw from the global generators of Python and numpy. These are lent to a game
 for each call, so that a game depends on its seed and its actions alone.
 """
@@ -66,9 +67,9 @@ UNFIT = {
     "TwentyQuestions": "a language model of OpenRouter answers in it",
 }
 """Families that cannot be replayed, and why."""
-FRAME = re.compile(r"^[-+=|\s]*$\n?", re.MULTILINE)
-"""Lines that only frame a board."""
-BLANK = re.compile(r"\|\s+(?=\|)")
+FRAME = re.compile(r"^(?:[-+=| ]*[-+=][-+=| ]*| *)$\n?", re.MULTILINE)
+"""Lines that only frame a board, and empty ones."""
+BLANK = re.compile(r"\| +(?=\|)")
 
 
 def _words(parts: Iterable[object]) -> str:

@@ -1,5 +1,6 @@
 """TextWorld's own families of games: made by a seed, compiled once, and kept.
 
+TextWorld is Cote et al. 2018 (arXiv:1806.11532), here its package textworld.
 Two parts play a game in step: the compiled game tells the story, and TextWorld's logic
 holds what is true, what is possible and what wins. Only possible actions reach the
 game, since it would also take commands such as `restart` and `save`.
@@ -9,7 +10,6 @@ import copy
 import hashlib
 import os
 import tempfile
-import warnings
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.metadata import version
@@ -98,8 +98,7 @@ class TextWorldEngine:
 
         path = self._make(seed_of(task))
         if path != self._opened:
-            with warnings.catch_warnings(action="ignore"):
-                self._story = jericho.FrotzEnv(str(path), 1)
+            self._story = jericho.FrotzEnv(str(path), 1)
             self._game = Game.load(str(path.with_suffix(".json")))
             self._names = Inform7Game(self._game)
             self._opened = path
