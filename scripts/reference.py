@@ -34,6 +34,8 @@ from agentcli.worlds.ezpoints import EzPointsOptions
 from agentcli.worlds.scienceworld.engine import ScienceWorldOptions
 from agentcli.worlds.search_qa.options import SearchQaOptions
 from agentcli.worlds.sokoban.rules import SokobanOptions
+from agentcli.worlds.textarena import TextArenaOptions
+from agentcli.worlds.textworld import TextWorldOptions
 from agentcli.worlds.tool_qa.questions import ToolQaOptions
 from agentcli.worlds.webshop.generator import WebshopOptions
 
@@ -45,6 +47,8 @@ WORLDS = {
     "scienceworld": ScienceWorldOptions,
     "search_qa": SearchQaOptions,
     "sokoban": SokobanOptions,
+    "textarena": TextArenaOptions,
+    "textworld": TextWorldOptions,
     "tool_qa": ToolQaOptions,
     "webshop": WebshopOptions,
 }

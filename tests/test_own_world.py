@@ -103,7 +103,7 @@ def test_credit_training_evaluation_and_the_loop() -> None:
         (("rollout", *PRESET, "--policy", "search", "-o", "runs/x"), ("search", "--policy", "Tutor")),
         (
             ("rollout", *PRESET, "--policy", "random", "--set", "prompt.style=compact", "-o", "runs/x"),
-            ("compact", "prompt.style", "Tutor"),
+            ("compact", "prompt.style", "Brief"),
         ),
         (("rollout", *PRESET, "--policy", "random", "--split", "hard", "-o", "runs/x"), ("--split hard",)),
         (("env", "check", f"{FILE}:Stair"), ("environment.name", "Stair")),

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pytest
 import yaml
 from agentcli.credit.registry import method_names as credit_names
-from agentcli.environments.protocol import Judging, Tutor, World
+from agentcli.environments.protocol import Brief, Judging, Tutor, World
 from agentcli.environments.registry import make_world, world_names
 from agentcli.exploration.registry import method_names as growth_names
 from agentcli.exploration.settings import VOTING, rollout_class
@@ -44,6 +44,8 @@ ENVIRONMENTS = {
       games: {train: 30, valid_seen: 4, valid_unseen: 4}
     """,
     "scienceworld": "heap_mb: 256",
+    # A game takes seconds to make.
+    "textworld": "seeds: {train: 4, valid: 2, test: 2}",
     "webshop": "{products: 40, kinds: [loafers, rug], tests: 20}",
 }
 """environment.options of the worlds that are large without."""
@@ -74,6 +76,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     settings["demos"]["policy"] = "random"
     if isinstance(made, Tutor):
         settings["demos"]["policy"] = "search"
+    if isinstance(made, Brief):
         settings["prompt"] = {"style": "compact"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AGENTCLI_CACHE", str(folder / "cache"))

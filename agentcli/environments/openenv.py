@@ -152,7 +152,7 @@ class OpenEnvWorld:
         return seeded_card(self._name, self.options)
 
     def tasks(self, split: str) -> list[Task]:
-        return seeded_tasks(self._name, split, self.options)
+        return seeded_tasks(self._name, split, self.options.seeds)
 
     def engine(self) -> "OpenEnvEngine":
         return OpenEnvEngine(self._url, self.options, self._field, self._is_number)

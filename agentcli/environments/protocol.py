@@ -13,8 +13,8 @@ and refuses with a one-line error if it is missing:
     Solvable   the engine knows actions that win; without it there is no policy `expert`
     Closable   the engine holds resources that must be released
     Guiding    the world explains how to write actions, if there are too many to list
-    Tutor      the world teaches policies from scratch: a short prompt, a vocabulary, a
-               searching expert
+    Brief      the world has a short prompt, and a vocabulary for it
+    Tutor      a Brief world that teaches policies from scratch: a searching expert
     Naming     the world has placeholders for its names (prompt.names typed)
     Inspected  the world reports what it can use on this machine (agentcli doctor)
     Toolbox    the world's actions are named tools, a thought, or an answer
@@ -320,19 +320,8 @@ class Advice(NamedTuple):
 
 
 @runtime_checkable
-class Tutor(Protocol):
-    """A world that can teach a policy from scratch.
-
-    Such a policy knows neither the world's words nor how to act.
-    """
-
-    @property
-    def habits(self) -> type[msgspec.Struct]:
-        """Settings of the mistakes that its searching expert makes on purpose.
-
-        Each of them is also a field of `demos`.
-        """
-        ...
+class Brief(Protocol):
+    """A world with a short prompt, from which a policy that knows no words can learn."""
 
     def compact(self, context: Context) -> str:
         """A short prompt with everything that a decision needs."""
@@ -340,6 +329,19 @@ class Tutor(Protocol):
 
     def vocabulary(self) -> list[str]:
         """Entity names that a tiny tokenizer must keep as single tokens, sorted."""
+        ...
+
+
+@runtime_checkable
+class Tutor(Brief, Protocol):
+    """A world that can teach such a policy: it has a searching expert."""
+
+    @property
+    def habits(self) -> type[msgspec.Struct]:
+        """Settings of the mistakes that its searching expert makes on purpose.
+
+        Each of them is also a field of `demos`.
+        """
         ...
 
     def next(

@@ -24,6 +24,8 @@ WORLDS = {
     "scienceworld": "agentcli.worlds.scienceworld.world:ScienceWorldWorld",
     "search_qa": "agentcli.worlds.search_qa.world:SearchQaWorld",
     "sokoban": "agentcli.worlds.sokoban.world:SokobanWorld",
+    "textarena": "agentcli.worlds.textarena:TextArenaWorld",
+    "textworld": "agentcli.worlds.textworld:TextWorldWorld",
     "tool_qa": "agentcli.worlds.tool_qa.world:ToolQaWorld",
     "tunnel": "agentcli.worlds.tunnel.world:TunnelWorld",
     "webshop": "agentcli.worlds.webshop.world:WebshopWorld",

@@ -8,11 +8,12 @@ sees.
 
 import hashlib
 import math
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
 
-from agentcli.environments.protocol import Card, Observation
+from agentcli.environments.protocol import Card, Context, Observation
 from agentcli.errors import EngineError
 from agentcli.records.section import Finite
 from agentcli.records.types import LARGEST_REWARD, Task
@@ -67,22 +68,35 @@ def seeded_card(name: str, options: SeededOptions) -> Card:
     )
 
 
-def seeded_tasks(name: str, split: str, options: SeededOptions) -> list[Task]:
-    """One task per seed; its id ends with the seed."""
+def seeded_tasks(
+    name: str, split: str, sizes: Seeds, kinds: Sequence[str] = ("episode",)
+) -> list[Task]:
+    """One task per seed, and per kind if there are several; its id ends with the seed."""
     first = FIRST_SEEDS[split]
-    seeds = range(first, first + getattr(options.seeds, split))
-    return [
-        Task(id=f"{split}/{seed}", world=name, split=split, kind="episode")
-        for seed in seeds
-    ]
+    tasks = []
+    for seed in range(first, first + getattr(sizes, split)):
+        for kind in kinds:
+            label = f"{kind}/" if len(kinds) > 1 else ""
+            task = f"{label}{split}/{seed}"
+            tasks.append(Task(id=task, world=name, split=split, kind=kind))
+    return tasks
 
 
 def seed_of(task: Task) -> int:
     """The seed of a task. Raises EngineError for a task of another world."""
-    _, _, seed = task.id.partition("/")
+    seed = task.id.rpartition("/")[2]
     if not seed.isdecimal():
         raise EngineError(f"task {task.id}: its id does not end with a seed")
     return int(seed)
+
+
+def moves_of(context: Context) -> list[tuple[str, str]]:
+    """Each action with the text that followed, after ("", the first text).
+
+    Without responses that could not be read: the text after those is not the world's.
+    """
+    past = zip(("", *context.actions), context.observations, strict=True)
+    return [move for place, move in enumerate(past) if move[0] or not place]
 
 
 class Play:

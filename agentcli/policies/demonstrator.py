@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import msgspec
 
-from agentcli.environments.protocol import Context, Tutor, World, world_as
+from agentcli.environments.protocol import Brief, Context, Tutor, World, world_as
 from agentcli.errors import UsageError
 from agentcli.policies.protocol import Policy, Reply, Request
 from agentcli.policies.searcher import Searcher
@@ -66,8 +66,8 @@ class Demonstrator:
         self._vocabulary: list[str] = []
         """Names of objects, including those of other rooms."""
         if settings.stray:
-            tutor = world_as(world, Tutor, "demos.stray", str(settings.stray))
-            self._vocabulary = tutor.vocabulary()
+            brief = world_as(world, Brief, "demos.stray", str(settings.stray))
+            self._vocabulary = brief.vocabulary()
 
     async def respond(self, request: Request) -> Reply:
         """The reply for one step. With several copies, one acting copy is at fault.

@@ -1,6 +1,6 @@
 """Prompts with the world's own short view, of one copy or of each, for tiny policies."""
 
-from agentcli.environments.protocol import Tutor, World, world_as
+from agentcli.environments.protocol import Brief, World, world_as
 from agentcli.prompts.parallel import Parallel
 from agentcli.prompts.protocol import Message, Moment
 from agentcli.prompts.tagged import Tagged
@@ -19,12 +19,12 @@ class Compact(Tagged):
     fixed = "the world chooses what to show"
 
     def __init__(self, settings: PromptSettings, world: World) -> None:
-        self._tutor = world_as(world, Tutor, "prompt.style", "compact")
+        self._brief = world_as(world, Brief, "prompt.style", "compact")
 
     def ask(self, moment: Moment) -> Message:
         """One text and the pictures of the last observation."""
         context = moment.copies[0]
-        return Message((self._tutor.compact(context), *context.pictures))
+        return Message((self._brief.compact(context), *context.pictures))
 
 
 class ParallelCompact(Parallel):
@@ -37,13 +37,13 @@ class ParallelCompact(Parallel):
     fixed = "the world chooses what to show"
 
     def __init__(self, settings: PromptSettings, world: World) -> None:
-        self._tutor = world_as(world, Tutor, "prompt.style", "compact")
+        self._brief = world_as(world, Brief, "prompt.style", "compact")
 
     def ask(self, moment: Moment) -> Message:
         """One text."""
         views: dict[str, list[int]] = {}
         for number in moment.open:
-            view = self._tutor.compact(moment.copies[number - 1])
+            view = self._brief.compact(moment.copies[number - 1])
             views.setdefault(view, []).append(number)
         at_rest = []
         recent = []

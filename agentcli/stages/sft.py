@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from agentcli.environments.protocol import Naming, Tutor
+from agentcli.environments.protocol import Brief, Naming
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.policies.load import existing
@@ -71,8 +71,8 @@ def plan(
     world = make_world(settings.environment)
     settings = with_adapter(settings, "sft", model)
     entities = []
-    # A world without an expert lists no words; those in the trees must suffice.
-    if model == TINY and isinstance(world, Tutor):
+    # Where a world lists no words, those in the trees must suffice.
+    if model == TINY and isinstance(world, Brief):
         entities = world.vocabulary()
         if settings.prompt.names == "typed" and isinstance(world, Naming):
             entities = world.placeholders()

@@ -89,3 +89,14 @@ def words(value: Any, info: dict[str, Any]) -> str:
 def no_words(value: Any, info: dict[str, Any]) -> Any:
     """Not a text."""
     return value
+
+
+def way_over_the_lake(environment: Any) -> list[str]:
+    """What is left of one way over the lake of 4 x 4, from where its traveller stands. The copy is spoilt on purpose."""
+    ways = {0: "down", 4: "down", 8: "right", 9: "down", 13: "right", 14: "right"}
+    names = ["left", "down", "right", "up"]
+    place, plan = int(environment.unwrapped.s), []
+    while place in ways:
+        plan.append(ways[place])
+        place = int(environment.step(names.index(ways[place]))[0])
+    return plan

@@ -15,6 +15,8 @@ from agentcli.records.types import Task
 
 Describe = Callable[[Any, dict[str, Any]], str]
 """A function written by the user: (observation, info) -> text."""
+Solve = Callable[[Any], Sequence[str]]
+"""Another: a copy of the environment -> names of actions that win."""
 
 COLOURED = re.compile(r"\x1b\[[\d;]*m(.*?)\x1b\[0?m", re.DOTALL)
 """The coloured parts of a rendering."""
@@ -23,7 +25,12 @@ TRIED = 8
 
 
 class GymEngine:
-    """One environment. States are restored by replaying the actions."""
+    """One environment. States are restored by replaying the actions.
+
+    It is Solvable if there is a function that finds plans.
+    """
+
+    plan: Callable[[], list[str]]
 
     def __init__(
         self,
@@ -31,7 +38,10 @@ class GymEngine:
         name: str,
         options: SeededOptions,
         describe: Describe | None,
+        solve: Solve | None = None,
     ) -> None:
+        if solve is not None:
+            self.plan = lambda: list(solve(copy.deepcopy(self._environment)))
         self._environment = environment
         self._options = options
         self._describe = describe

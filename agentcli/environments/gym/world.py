@@ -9,8 +9,13 @@ from typing import Any
 
 import msgspec
 
-from agentcli.environments.protocol import Card, Engine, options_of
-from agentcli.environments.seeded import SeededOptions, seeded_card, seeded_tasks
+from agentcli.environments.protocol import Card, Context, Engine, options_of
+from agentcli.environments.seeded import (
+    SeededOptions,
+    moves_of,
+    seeded_card,
+    seeded_tasks,
+)
 from agentcli.errors import MissingError, UsageError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
@@ -38,7 +43,7 @@ class GymWorld:
         Raises MissingError without Gymnasium, UsageError for an ID that it has not.
         """
         self._check_id()
-        return seeded_tasks(self._name, split, self.options)
+        return seeded_tasks(self._name, split, self.options.seeds)
 
     def engine(self) -> Engine:
         """A new environment. Raises UsageError for arguments that it does not take."""
@@ -46,12 +51,26 @@ class GymWorld:
         from agentcli.environments.gym.engine import CopyingGymEngine, GymEngine
 
         kind = CopyingGymEngine if self.options.snapshots else GymEngine
-        describe = None
-        if self.options.text is not None:
-            key = "environment.options.text"
-            place = Registry("none", {}, key=key, kind="function", in_full=True)
-            describe = place.load(self.options.text)
-        return kind(environment, self._name, self.options, describe)
+        describe = self._function("text")
+        solve = self._function("plan")
+        return kind(environment, self._name, self.options, describe, solve)
+
+    def _function(self, option: str) -> Any:
+        """The function that an option names; None without one."""
+        name = getattr(self.options, option)
+        if name is None:
+            return None
+        key = f"environment.options.{option}"
+        return Registry("none", {}, key=key, kind="function", in_full=True).load(name)
+
+    def compact(self, context: Context) -> str:
+        """What is seen, and the last action."""
+        action, text = moves_of(context)[-1]
+        return f"{text}\nlast {action or 'nothing'}"
+
+    def vocabulary(self) -> list[str]:
+        """Nothing is known about its words."""
+        return []
 
     def _environment(self) -> Any:
         gymnasium = self._check_id()
@@ -103,6 +122,10 @@ class GymOptions(SeededOptions, kw_only=True, frozen=True):
     text: str | None = None
     """FILE.py:NAME or package.module:NAME of a function that turns an observation and
     its info into text. None: numbers and texts of the observation space.
+    """
+    plan: str | None = None
+    """A function likewise, that gets a copy of the environment and returns names of
+    actions that win from there: the policy `expert`. None: there is no such policy.
     """
     snapshots: bool = False
     """Forks continue a deep copy of the environment. The first start tests whether

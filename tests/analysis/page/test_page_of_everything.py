@@ -34,7 +34,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 """What makes a world small, or draw."""
 JUDGED = ("--method", "rare-tool")
 """The method that needs a world with tools."""
-SLOW = {"alfworld", "scienceworld"}
+SLOW = {"alfworld", "scienceworld", "textworld"}
 
 
 @pytest.fixture(scope="module", autouse=True)

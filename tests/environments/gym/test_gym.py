@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 from agentcli.environments.gym.engine import plain, text_of
-from agentcli.environments.protocol import Engine, Forkable, Observation
+from agentcli.environments.protocol import Brief, Context, Engine, Forkable, Observation, Solvable
 from agentcli.environments.registry import make_world
 from agentcli.errors import EngineError
 from agentcli.records.settings import EnvironmentSettings
@@ -190,6 +190,26 @@ def test_an_unknown_id_and_a_missing_package_are_refused(monkeypatch: pytest.Mon
     refused(agentcli("env", "check", "gym:nowhere.at.all:X-v0"), 4, names="nowhere")
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     refused(agentcli("env", "check", LAKE), 4, names=LAKE, remedy="agentcli[gym]")
+
+
+def test_a_function_may_plan_and_is_given_a_copy() -> None:
+    engine, _ = opened(kwargs=STILL, actions=MOVES, plan="gym_worlds:way_over_the_lake")
+    assert isinstance(engine, Solvable)
+    engine.step("down")
+    plan = engine.plan()
+    assert plan == engine.plan() == ["down", "right", "down", "right", "right"]
+    assert walked(engine, *plan)[-1].end == "success"
+    assert not isinstance(opened()[0], Solvable)
+
+
+def test_the_short_prompt_is_the_last_text_of_the_world_and_the_last_action() -> None:
+    made = make_world(settings())
+    assert isinstance(made, Brief)
+    seen = ("at 0", "at 4", "Your response held no action.")
+    context = Context(task=task(), instruction="", observations=seen, actions=("down", ""))
+    assert made.compact(context) == "at 4\nlast down"
+    start = Context(task=task(), instruction="", observations=seen[:1])
+    assert made.compact(start) == "at 0\nlast nothing"
 
 
 def test_a_task_of_another_world_is_refused() -> None:
