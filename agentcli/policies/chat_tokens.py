@@ -36,6 +36,10 @@ class Prompted(msgspec.Struct, frozen=True):
     max_tokens: int
     message: Message | None = None
     """The message, for a vision model."""
+    grows: bool = False
+    """Whether it is part of a conversation, which may go on."""
+    run_before: int = 0
+    """The number of its first tokens that were run for the step before."""
 
     @property
     def pictures(self) -> int:
@@ -81,11 +85,19 @@ class ChatTokens:
 
         Raises PromptTooLongError if it is longer than policy.max_prompt_tokens.
         """
-        message = None if self.sight is None else request.message
-        prompt = self.ids(request.message, request.turns)
+        message = request.message
+        prompt = self.ids(message, request.turns)
         refuse_long_prompt(len(prompt), self._max_prompt_tokens)
+        # The last token that was sampled was not run.
+        before = len(self._said(request)) - 1 if request.turns else 0
         return Prompted(
-            prompt, request.seed, request.temperature, request.max_tokens, message
+            prompt,
+            request.seed,
+            request.temperature,
+            request.max_tokens,
+            message=None if self.sight is None else message,
+            grows=bool(message.system or message.continues),
+            run_before=0 if message.continues == "rendered" else before,
         )
 
     def ids(self, message: Message, turns: Sequence[Turn] = ()) -> list[int]:
@@ -180,9 +192,7 @@ class ChatTokens:
         A conversation also shares the parent's response.
         """
         if request.turns:
-            *earlier, last = request.turns
-            said = self.ids(last.message, earlier) + list(last.token_ids)
-            return self._sharing(reply, request, said)
+            return self._sharing(reply, request, self._said(request))
         if not request.parent_prompt:
             return reply
         parent = request.parent_prompt
@@ -193,6 +203,11 @@ class ChatTokens:
             # Texts come before pictures, and a picture hardly ever occurs twice.
             before = self.sight.prompt_ids(Message((parent,)))
         return self._sharing(reply, request, before)
+
+    def _said(self, request: Request) -> list[int]:
+        """The prompt and the response of the step before, as they were run."""
+        *earlier, last = request.turns
+        return self.ids(last.message, earlier) + list(last.token_ids)
 
     def _sharing(self, reply: Reply, request: Request, before: list[int]) -> Reply:
         shared = common_prefix(self.prompted(request).prompt, before)

@@ -62,6 +62,7 @@ class TransformersPolicy:
         # On the CPU first: the GPU need not hold two models.
         loaded = load_model(checkpoint, device="cpu", dtype=dtype)
         self._take(loaded, tokenizer, load_sight(checkpoint, values))
+        self._layout.forget()
         self._model.to(device)
 
     def _take(self, model: Any, tokenizer: Any, sight: Eyesight | None) -> None:
@@ -120,23 +121,25 @@ class TransformersPolicy:
             eos_token_id=self.tokens.ends,
             pad_token_id=self._pad,
         )
-        prompts = [item.prompt for item in items]
         with torch.inference_mode():
-            batch = self._layout.batch(self._model, prompts, self._pad)
-            sequences = self._model.generate(
+            batch = self._layout.batch(self._model, items, self._pad)
+            output = self._model.generate(
                 input_ids=batch.ids_BT,
                 attention_mask=batch.mask_BT,
                 past_key_values=batch.cache,
                 **self._pictures(items, batch),
                 generation_config=configuration,
                 logits_processor=LogitsProcessorList([sampler]),
+                return_dict_in_generate=True,
             )
+            sequences = output.sequences
             logprobs = sampler.logprobs(sequences)
         width = batch.ids_BT.shape[1]
         generated = sequences[: len(items), width:].tolist()
+        responses = [self.tokens.until_end(sampled) for sampled in generated]
+        self._layout.keep(items, batch, responses, output.past_key_values)
         replies = []
-        for item, sampled, row in zip(items, generated, logprobs, strict=True):
-            response = self.tokens.until_end(sampled)
+        for item, response, row in zip(items, responses, logprobs, strict=True):
             replies.append(self.tokens.reply(item, response, row[: len(response)]))
         self.seconds += time.perf_counter() - started
         return replies

@@ -12,11 +12,13 @@ thread it is bit-identical whatever else is in the batch:
 fast. Prompts of any length share a batch, and no row is added just to fill it. Equal
 prompts, which siblings have, are computed once. Log-probabilities then differ in the
 last bits depending on the rest of the batch, and a near tie may be decided differently.
+A conversation that grows keeps its keys and values, so
+that only what was added is run (kept_caches.py).
 With several threads or on a GPU, sums are split by batch size, so `exact` guarantees no
 more than `fast` there.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -24,6 +26,7 @@ from torch import Tensor
 from transformers import GenerationConfig
 
 from agentcli.policies.chat_tokens import Prompted
+from agentcli.policies.kept_caches import KeptCaches, Layer, joined
 
 ROWS = 16
 """The number of rows in an exact batch is padded to a multiple of this."""
@@ -49,11 +52,25 @@ class Layout(Protocol):
         """The key of an item; items with equal keys may share a batch."""
         ...
 
-    def batch(self, model: Any, prompts: list[list[int]], pad: int) -> Batch:
-        """The prompts, right-aligned in rows of equal length, on the model's device.
+    def batch(self, model: Any, items: Sequence[Prompted], pad: int) -> Batch:
+        """The prompts in rows of equal length, on the model's device.
 
         There may be extra rows after them.
         """
+        ...
+
+    def keep(
+        self,
+        items: Sequence[Prompted],
+        batch: Batch,
+        responses: Sequence[list[int]],
+        cache: Any,
+    ) -> None:
+        """Keeps what the model's cache holds of conversations that may go on."""
+        ...
+
+    def forget(self) -> None:
+        """Forgets what was kept: the weights are others."""
         ...
 
 
@@ -65,11 +82,24 @@ class ExactLayout:
         greedy = item.temperature == 0
         return _bucket(item.prompt), item.max_tokens, greedy, item.pictures
 
-    def batch(self, model: Any, prompts: list[list[int]], pad: int) -> Batch:
+    def batch(self, model: Any, items: Sequence[Prompted], pad: int) -> Batch:
         """Copies of the first prompt pad the rows to a multiple of ROWS."""
+        prompts = [item.prompt for item in items]
         # Any prompt will do; this one has the width already.
         filler = prompts[:1] * (-len(prompts) % ROWS)
         return _padded(prompts + filler, _bucket(prompts[0]), pad, model.device)
+
+    def keep(
+        self,
+        items: Sequence[Prompted],
+        batch: Batch,
+        responses: Sequence[list[int]],
+        cache: Any,
+    ) -> None:
+        """Keeps nothing: a reply may not depend on what was asked before."""
+
+    def forget(self) -> None:
+        """Does nothing."""
 
 
 class FastLayout:
@@ -80,13 +110,21 @@ class FastLayout:
 
     def __init__(self, shares: bool = True) -> None:
         self._shares = shares
+        self._kept = KeptCaches()
 
     def key(self, item: Prompted) -> Hashable:
-        """Only the limit."""
-        return item.max_tokens
+        """The limit, and whether a part of the prompt was run before."""
+        return item.max_tokens, item.run_before > 0
 
-    def batch(self, model: Any, prompts: list[list[int]], pad: int) -> Batch:
-        """Pads rows to the longest prompt; equal prompts share a cache."""
+    def batch(self, model: Any, items: Sequence[Prompted], pad: int) -> Batch:
+        """Pads rows to the longest prompt; equal prompts share a cache.
+
+        Of a conversation, only what was added since the step before is run.
+        """
+        kept = [self._kept.get(item.prompt[: item.run_before]) for item in items]
+        prompts = [item.prompt for item in items]
+        if any(kept):
+            return _continued(prompts, kept, pad, model.device)
         width = max(map(len, prompts))
         batch = _padded(prompts, width, pad, model.device)
         places = {tuple(prompt): place for place, prompt in enumerate(prompts)}
@@ -100,6 +138,26 @@ class FastLayout:
         # A row of the cache for every request, copied from that of its prompt.
         cache.batch_select_indices(torch.tensor(rows, device=model.device))
         return batch._replace(cache=cache)
+
+    def keep(
+        self,
+        items: Sequence[Prompted],
+        batch: Batch,
+        responses: Sequence[list[int]],
+        cache: Any,
+    ) -> None:
+        """Keeps the keys and values of the items that grow."""
+        width = batch.ids_BT.shape[1]
+        for row, (item, response) in enumerate(zip(items, responses, strict=True)):
+            if item.grows:
+                read = batch.mask_BT[row].nonzero()[:, 0]
+                said = torch.arange(width, width + len(response) - 1)
+                columns = torch.cat([read, said.to(read.device)])
+                self._kept.keep([*item.prompt, *response[:-1]], cache, row, columns)
+
+    def forget(self) -> None:
+        """Forgets all conversations."""
+        self._kept.clear()
 
 
 def layout_of(batching: str | None, device: str, shares: bool = True) -> Layout:
@@ -126,6 +184,30 @@ def _padded(
         ids.append([pad] * padding + prompt)
         mask.append([0] * padding + [1] * len(prompt))
     return Batch(torch.tensor(ids, device=device), torch.tensor(mask, device=device))
+
+
+def _continued(
+    prompts: list[list[int]],
+    kept: Sequence[list[Layer] | None],
+    pad: int,
+    device: torch.device,
+) -> Batch:
+    """The prompts, of which the beginnings with something `kept` are not run again.
+
+    Both parts of a row are right-aligned: what was run, then what was added.
+    """
+    begun = [0 if one is None else one[0].keys_HTD.shape[1] for one in kept]
+    width = max(begun)
+    parts = zip(prompts, begun, strict=True)
+    before = _padded([prompt[:length] for prompt, length in parts], width, pad, device)
+    parts = zip(prompts, begun, strict=True)
+    added = [prompt[length:] for prompt, length in parts]
+    after = _padded(added, max(map(len, added)), pad, device)
+    return Batch(
+        torch.cat([before.ids_BT, after.ids_BT], dim=1),
+        torch.cat([before.mask_BT, after.mask_BT], dim=1),
+        joined(kept, width),
+    )
 
 
 def _read(model: Any, ids_UT: Tensor, mask_UT: Tensor, pad: int) -> Any:

@@ -93,8 +93,8 @@ class ChatCompact(Compact):
 
     def ask(self, moment: Moment) -> Message:
         """The short view of the last observation."""
-        context = moment.copies[0]
-        return self._growing.message(context, [self._tutor.compact(context)], "")
+        view = super().ask(moment).text
+        return self._growing.message(moment.copies[0], [view], "")
 
 
 def summary(context: Context) -> str:

@@ -2,15 +2,18 @@
 
 import asyncio
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import torch
 from agentcli.environments.protocol import Observation
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.registry import make
 from agentcli.exploration.settings import rollout_settings
 from agentcli.policies.hf import TransformersPolicy
+from agentcli.policies.kept_caches import KeptCaches, _size
 from agentcli.prompts.recorded import message_of, turns_before, whole_text
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, PromptSettings, Settings
@@ -42,12 +45,12 @@ class Engines:
 
 
 def grow(
-    model: Any, tokenizer: Any, steps: int = 6, method: str = "spark", **prompt: Any
+    model: Any, tokenizer: Any, steps: int = 6, method: str = "spark", batching: str = "exact", **prompt: Any
 ) -> tuple[Tree, TransformersPolicy]:
     more: dict[str, Any] = {"branch": "fixed:.5", "roots": 2} if method == "spark" else {}
     settings = Settings(
         environment=EnvironmentSettings(max_steps=steps),
-        policy=PolicySettings(temperature=1.0, max_tokens=5),
+        policy=PolicySettings(temperature=1.0, max_tokens=5, batching=batching),  # type: ignore[arg-type]
         prompt=PromptSettings(style="chat", **prompt),
         rollout=rollout_settings(method=method, leaves=6, **more),
     )
@@ -120,3 +123,43 @@ def test_how_a_conversation_continues_is_recorded(kept: bool | None, model: Any,
     last = tree.steps[-1]
     text = policy.tokens._tokenizer.decode(policy.tokens.ids(message_of(last), turns_before(tree, last)))
     assert text.count("fridge") >= len(turns_before(tree, last))
+
+
+def test_what_was_run_for_the_step_before_is_not_run_again(model: Any, tokenizer: Any) -> None:
+    """With the fast layout; forks share it, and the tokens are those of whole prompts."""
+    exact, _ = grow(model, tokenizer, steps=8)
+    read: list[int] = []
+    hook = model.model.embed_tokens.register_forward_pre_hook(lambda module, words: read.append(words[0].numel()))
+    fast, _ = grow(model, tokenizer, steps=8, batching="fast")
+    hook.remove()
+    assert fast.ledger.forks > 0
+    assert [step.token_ids for step in fast.steps] == [step.token_ids for step in exact.steps]
+    for one, other in zip(fast.steps, exact.steps, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+    assert sum(read) < 0.6 * fast.ledger.prompt_tokens
+
+
+def test_other_weights_forget_what_was_kept(model: Any, tokenizer: Any, tmp_path: Path) -> None:
+    _, policy = grow(model, tokenizer, batching="fast")
+    kept = policy._layout._kept  # type: ignore[attr-defined]
+    assert kept._bytes == sum(map(_size, kept._kept.values())) > 0
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    policy._model = model
+    asyncio.run(policy.load(str(tmp_path)))
+    assert not kept._kept
+
+
+def test_what_was_not_used_for_longest_goes_first_and_is_computed_again(model: Any, tokenizer: Any) -> None:
+    ids = torch.tensor([[5, 6, 7]])
+    cache = model(ids, use_cache=True).past_key_values
+    columns = torch.arange(3)
+    one = KeptCaches()
+    one.keep([5, 6, 7], cache, 0, columns)
+    room = KeptCaches(most_bytes=2 * one._bytes)
+    for name in (1, 2):
+        room.keep([name], cache, 0, columns)
+    assert room.get([1]) is not None
+    room.keep([3], cache, 0, columns)
+    assert [room.get([name]) is not None for name in (1, 2, 3)] == [True, False, True]
+    assert room._bytes == 2 * one._bytes
