@@ -216,6 +216,8 @@ def as_step(
         parent=None,
         prompt=response.message.text,
         system=response.message.system or UNSET,
+        tools=response.message.tools or UNSET,
+        role="tool" if response.message.role == "tool" else UNSET,
         continues=response.message.continues or UNSET,
         pictures=_names(response.message.pictures),
         response=reply.text,

@@ -10,6 +10,7 @@ compared with the template's own rendering, and such a template is refused, unle
 prompt.keep_thinking says what is wanted.
 """
 
+import json
 from collections.abc import Sequence
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -51,16 +52,17 @@ class Conversations:
         that this is known.
         """
         if message.continues == "rendered":
-            return self._ids(self._chat([*turns, Turn(message, "")])[:-1])
+            chat = self._chat([*turns, Turn(message, "")])[:-1]
+            return self._ids(chat, turns[0].message.tools)
         if not turns:
-            return list(self._first(message.system, message.text))
-        self._checked(message.continues == "exact")
+            return list(self._first(message))
         opening = turns[0].message
-        ids = list(self._first(opening.system, opening.text))
+        self._checked(message.continues == "exact", opening.tools)
+        ids = list(self._first(opening))
         messages = [turn.message for turn in turns[1:]]
         for turn, following in zip(turns, [*messages, message], strict=True):
             ids += self.answer(turn)
-            ids += self._added(following.text)
+            ids += self._added(following.text, following.role)
         return ids
 
     def answer(self, turn: Turn) -> list[int]:
@@ -71,50 +73,67 @@ class Conversations:
         # No model ended it, or it was cut off at its limit.
         return ids + self._closing
 
-    def _first_ids(self, system: str, text: str) -> list[int]:
-        return self._ids(self._opening(system, text))
+    def _first_ids(self, opening: Message) -> list[int]:
+        return self._ids(self._opening(opening), opening.tools)
 
-    def _added_ids(self, text: str) -> list[int]:
+    def _added_ids(self, text: str, role: str) -> list[int]:
         """What the template adds between the end of an answer and the next one."""
-        return self._between(text)[len(self._closing) :]
+        return self._between(text, role)[len(self._closing) :]
 
     @cached_property
     def _closing(self) -> list[int]:
         """What ends an answer, through the end of the model's turn."""
         return self._tokens.until_end(self._between(QUESTION))
 
-    def _between(self, text: str) -> list[int]:
+    def _between(self, text: str, role: str = "user") -> list[int]:
         """The token ids of `_addition`."""
-        addition = self._addition(text)
+        addition = self._addition(text, role)
         ids: list[int] = self._tokenizer(addition, add_special_tokens=False).input_ids
         return ids
 
-    def _addition(self, text: str) -> str:
+    def _addition(self, text: str, role: str = "user") -> str:
         """What the template writes between an answer and the next one."""
         chat = [
-            *self._opening("", QUESTION),
+            self._heard(QUESTION),
             {"role": "assistant", "content": ANSWER},
-            self._user(text),
+            self._heard(text, role),
         ]
         return self._text(chat).partition(ANSWER)[2]
 
-    def _check(self, exact: bool) -> None:
+    def _check(self, exact: bool, tools: str) -> None:
         """Raises UsageError if the template does not add what `ids` adds.
 
-        With `exact`, it must also leave a thoughtful answer as it is.
+        With `exact`, it must also leave a thoughtful answer as it is. With `tools`, it
+        must show them.
         """
-        turn = Turn(Message((QUESTION,), system=ROLE), THOUGHTFUL)
-        chat = self._chat([turn, Turn(Message((QUESTION,)), THOUGHTFUL)])
-        chat.append(self._user(QUESTION))
-        added = self._addition(QUESTION)
-        expected = added
-        if exact:
-            start = self._text(self._opening(ROLE, QUESTION))
-            expected = start + THOUGHTFUL + added + THOUGHTFUL + added
-        whole = self._text(chat)
-        grows = whole == expected if exact else whole.endswith(expected)
-        ids = self._between(QUESTION)
-        if grows and self._ids(chat)[-len(ids) :] == ids and ids != self._closing:
+        from jinja2 import TemplateError
+
+        opening = Message((QUESTION,), system=ROLE)
+        role = "tool" if tools else "user"
+        start = self._text(self._opening(opening), tools)
+        if tools and json.loads(tools)[0]["function"]["name"] not in start:
+            raise UsageError(
+                f"prompt.tools native: the chat template of {self._name} shows no "
+                "tools; choose prompt.tools=text"
+            )
+        answer = {"role": "assistant", "content": THOUGHTFUL}
+        heard = self._heard(QUESTION, role)
+        chat = [*self._opening(opening), answer, heard, answer, heard]
+        try:
+            added = self._addition(QUESTION, role)
+            whole = self._text(chat, tools)
+        except TemplateError:
+            added = whole = ""
+        if QUESTION not in added:
+            raise UsageError(
+                f"prompt.style chat: the chat template of {self._name} has no place for "
+                f"a message of the role {role} after an answer; choose "
+                + ("prompt.tools=text" if tools else "another style")
+            )
+        grown = start + THOUGHTFUL + added + THOUGHTFUL + added
+        grows = whole == grown if exact else whole.endswith(added)
+        ids = self._between(QUESTION, role)
+        if grows and self._ids(chat, tools)[-len(ids) :] == ids != self._closing:
             return
         remedy = "choose another prompt.style"
         if exact:
@@ -123,29 +142,33 @@ class Conversations:
                 "let the template write every prompt anew"
             )
         raise UsageError(
-            f"prompt.style chat: the chat template of {self._tokenizer.name_or_path} "
-            f"rewrites earlier turns, so its conversations do not grow; {remedy}"
+            f"prompt.style chat: the chat template of {self._name} rewrites earlier "
+            f"turns, so its conversations do not grow; {remedy}"
         )
+
+    @property
+    def _name(self) -> str:
+        name: str = self._tokenizer.name_or_path
+        return name
 
     def _chat(self, turns: Sequence[Turn]) -> Chat:
         """A whole conversation, each turn with its answer."""
-        opening = turns[0].message
-        chat = self._opening(opening.system, opening.text)
+        chat = self._opening(turns[0].message)
         for number, turn in enumerate(turns):
             if number:
-                chat.append(self._user(turn.message.text))
+                chat.append(self._heard(turn.message.text, turn.message.role))
             answer = plain(self._tokenizer, turn.response)
             chat.append({"role": "assistant", "content": answer})
         return chat
 
-    def _opening(self, system: str, text: str) -> Chat:
+    def _opening(self, message: Message) -> Chat:
         """The messages before the first answer."""
-        if not system:
-            return [self._user(text)]
+        if not message.system:
+            return [self._heard(message.text)]
         if not self._takes_system:
-            return [self._user(f"{system}\n\n{text}")]
-        role = {"role": "system", "content": plain(self._tokenizer, system)}
-        return [role, self._user(text)]
+            return [self._heard(f"{message.system}\n\n{message.text}")]
+        role = {"role": "system", "content": plain(self._tokenizer, message.system)}
+        return [role, self._heard(message.text)]
 
     @cached_property
     def _takes_system(self) -> bool:
@@ -154,25 +177,26 @@ class Conversations:
 
         role = {"role": "system", "content": ROLE}
         try:
-            return ROLE in self._text([role, self._user(QUESTION)])
+            return ROLE in self._text([role, self._heard(QUESTION)])
         except TemplateError:
             return False
 
-    def _user(self, text: str) -> dict[str, str]:
-        return {"role": "user", "content": plain(self._tokenizer, text)}
+    def _heard(self, text: str, role: str = "user") -> dict[str, str]:
+        return {"role": role, "content": plain(self._tokenizer, text)}
 
-    def _text(self, chat: Chat) -> str:
+    def _text(self, chat: Chat, tools: str = "") -> str:
         """A conversation as text, up to the start of the model's turn."""
-        text: str = self._applied(chat, tokenize=False)
+        text: str = self._applied(chat, tools, tokenize=False)
         return text
 
-    def _ids(self, chat: Chat) -> list[int]:
-        ids: list[int] = self._applied(chat, tokenize=True, return_dict=False)
+    def _ids(self, chat: Chat, tools: str = "") -> list[int]:
+        ids: list[int] = self._applied(chat, tools, tokenize=True, return_dict=False)
         return ids
 
-    def _applied(self, chat: Chat, **options: bool) -> Any:
+    def _applied(self, chat: Chat, tools: str, **options: bool) -> Any:
         return self._tokenizer.apply_chat_template(
             chat,
+            tools=json.loads(tools) if tools else None,
             add_generation_prompt=True,
             **options,
             **template_kwargs(self._tokenizer),

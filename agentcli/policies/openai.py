@@ -27,6 +27,8 @@ import re
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -35,6 +37,7 @@ from agentcli.errors import MissingError, PolicyError, PromptTooLongError, Usage
 from agentcli.policies.chat_tokens import refuse_long_prompt
 from agentcli.policies.endpoint import Endpoint, Malformed, RequestFailed
 from agentcli.policies.protocol import Reply, Request, Waiting
+from agentcli.prompts.native import NativeCall, read_native, split_calls
 from agentcli.prompts.protocol import Message
 from agentcli.records.faults import UNREADABLE
 from agentcli.records.settings import PolicySettings
@@ -185,7 +188,8 @@ class OpenAIPolicy(Waiting):
     async def _ask(self, request: Request) -> ServedReply:
         try:
             body = msgspec.json.encode(self._body(request))
-            return await self._endpoint.post(CHAT, read_reply, body, request.seed)
+            read = partial(read_reply, calls=bool(opening_of(request).tools))
+            return await self._endpoint.post(CHAT, read, body, request.seed)
         except RequestFailed as failure:
             if failure.status in REFUSING and TOO_LONG.search(failure.text):
                 raise PromptTooLongError(
@@ -200,6 +204,9 @@ class OpenAIPolicy(Waiting):
         if self._settings.chat_template_kwargs:
             # Never dropped: another prompt would be another policy.
             extras["chat_template_kwargs"] = self._settings.chat_template_kwargs
+        tools = opening_of(request).tools
+        if tools:
+            extras["tools"] = msgspec.json.decode(tools)
         return {
             "model": self._model,
             "messages": conversation(request),
@@ -331,16 +338,40 @@ def key_from_environment(variable: str) -> str | None:
     return os.environ.get(variable, "").strip() or None
 
 
+def opening_of(request: Request) -> Message:
+    """The message that began a request's conversation."""
+    return request.turns[0].message if request.turns else request.message
+
+
 def conversation(request: Request) -> list[dict[str, Any]]:
     """The messages of a request in the protocol's form."""
-    turns: list[dict[str, Any]] = []
-    opening = request.turns[0].message if request.turns else request.message
-    if opening.system:
-        turns.append({"role": "system", "content": plain(opening.system)})
-    for turn in request.turns:
-        turns.append({"role": "user", "content": content(turn.message)})
-        turns.append({"role": "assistant", "content": plain(turn.response)})
-    return [*turns, {"role": "user", "content": content(request.message)}]
+    chat: list[dict[str, Any]] = []
+    system = opening_of(request).system
+    if system:
+        chat.append({"role": "system", "content": plain(system)})
+    messages = [turn.message for turn in request.turns[1:]] + [request.message]
+    chat.append({"role": "user", "content": content(opening_of(request))})
+    for number, turn in enumerate(request.turns):
+        following = messages[number]
+        thought, calls = split_calls(turn.response)
+        call = read_native(calls[0]) if len(calls) == 1 else None
+        if following.role == "tool" and call is not None:
+            chat += called(thought, call, content(following), f"call_{number}")
+        else:
+            chat.append({"role": "assistant", "content": plain(turn.response)})
+            chat.append({"role": "user", "content": content(following)})
+    return chat
+
+
+def called(
+    thought: str, call: NativeCall, result: str | list[dict[str, Any]], name: str
+) -> list[dict[str, Any]]:
+    """A response with one call, and what the call returned, as two messages."""
+    arguments = msgspec.json.encode(call.arguments or call.parameters).decode()
+    function = {"name": call.name, "arguments": arguments}
+    tool_call = {"id": name, "type": "function", "function": function}
+    answer = {"role": "assistant", "content": plain(thought), "tool_calls": [tool_call]}
+    return [answer, {"role": "tool", "tool_call_id": name, "content": result}]
 
 
 def content(message: Message) -> str | list[dict[str, Any]]:
@@ -373,14 +404,25 @@ Tokens = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 STOPS = {
     "stop": StopReason.STOP,
     "eos_token": StopReason.STOP,
+    "tool_calls": StopReason.STOP,
     "length": StopReason.LENGTH,
 }
 """Why a response ended, by finish_reason. text-generation-inference says eos_token."""
 WITHHELD = "content_filter"
 
 
+class _Function(msgspec.Struct):
+    name: str
+    arguments: Any = None
+
+
+class _ToolCall(msgspec.Struct):
+    function: _Function
+
+
 class _ChatMessage(msgspec.Struct):
     content: str | None = None
+    tool_calls: list[_ToolCall] | None = None
     reasoning: Any = None
     reasoning_content: Any = None
 
@@ -418,8 +460,10 @@ class _Models(msgspec.Struct):
     data: list[_Model]
 
 
-def read_reply(data: bytes) -> ServedReply:
+def read_reply(data: bytes, calls: bool = False) -> ServedReply:
     """Reads the first choice of a chat completion.
+
+    With `calls`, its tool calls become a part of the text, as Hermes writes them.
 
     Raises Malformed for another schema, for numbers that are not valid token ids,
     log-probabilities or counts, for lists of unequal length, and if the response ended
@@ -442,7 +486,7 @@ def read_reply(data: bytes) -> ServedReply:
     paired = bool(ids and logprobs)
     message = choice.message
     reply = Reply(
-        text=message.content or "",
+        text=_with_calls(message) if calls else message.content or "",
         token_ids=tuple(ids) if paired else (),
         logprobs=tuple(logprobs) if paired else (),
         prompt_tokens=usage.prompt_tokens or 0,
@@ -456,6 +500,21 @@ def read_reply(data: bytes) -> ServedReply:
         token_ids=bool(ids),
         logprobs=bool(logprobs),
     )
+
+
+def _with_calls(message: _ChatMessage) -> str:
+    """The text of a message, followed by its tool calls."""
+    parts = [message.content] if message.content else []
+    for call in message.tool_calls or []:
+        # Text that is no JSON stays as it is, for the dialect to find wrong.
+        arguments: Any = call.function.arguments
+        if isinstance(arguments, str):
+            with suppress(*UNREADABLE):
+                arguments = msgspec.json.decode(arguments)
+        called = {"name": call.function.name, "arguments": arguments}
+        text = msgspec.json.encode(called).decode()
+        parts.append(f"<tool_call>\n{text}\n</tool_call>")
+    return "\n".join(parts)
 
 
 def read_models(data: bytes) -> list[str]:

@@ -7,11 +7,13 @@ thoughts included, and a model is asked in the form that it was tuned for.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from agentcli.environments.protocol import Context, World
 from agentcli.errors import UsageError
 from agentcli.prompts.compact import Compact
 from agentcli.prompts.full import NO_ACTION, Full
+from agentcli.prompts.native import Native
 from agentcli.prompts.protocol import Answer, Message, Moment
 from agentcli.prompts.registry import dialect_class
 from agentcli.records.settings import PromptSettings
@@ -31,8 +33,12 @@ class Growing:
         self._continues = KEPT[settings.keep_thinking]
         self._restart = settings.restart
 
-    def message(self, context: Context, now: Sequence[str], system: str) -> Message:
+    def message(
+        self, context: Context, now: Sequence[str], system: str, tools: str = ""
+    ) -> Message:
         """The message with these texts; with `system` where a conversation begins.
+
+        With `tools`, their schemas, it is what a call returned, if there was one.
 
         After every `prompt.restart` steps it begins anew, with a line that names the
         actions so far.
@@ -40,10 +46,12 @@ class Growing:
         taken = len(context.actions)
         again = self._restart is not None and taken % self._restart == 0
         if taken and not again:
-            return Message(_joined(now), continues=self._continues)
+            returned = bool(tools and context.actions[-1])
+            role: Literal["tool", "user"] = "tool" if returned else "user"
+            return Message(_joined(now), role=role, continues=self._continues)
         if taken:
             now = [summary(context), *now]
-        return Message(_joined(now), system=system)
+        return Message(_joined(now), system=system, tools=tools)
 
 
 class Chat(Growing):
@@ -61,14 +69,15 @@ class Chat(Growing):
                 f"prompt.style: chat is made of the parts of full, and {own}, the "
                 f"dialect of the world {world.card.name}, has others; choose {own}"
             )
-        self._form = form
+        self._form = Native(settings, world) if settings.tools == "native" else form
 
     def ask(self, moment: Moment) -> Message:
         """The observation and what can be done now."""
         context = moment.copies[0]
         now = [context.observations[-1], *self._form.scene(context)]
         system = [*self._form.opening(context), *self._form.rules(context)]
-        return self.message(context, now, "\n\n".join(system))
+        tools = self._form.schemas if isinstance(self._form, Native) else ""
+        return self.message(context, now, "\n\n".join(system), tools)
 
     def read(self, response: str, moment: Moment) -> Answer:
         """The content of a response, as the world's own dialect reads it."""

@@ -5,7 +5,7 @@ of one environment; a single environment is K = 1.
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -69,6 +69,10 @@ class Message(msgspec.Struct, frozen=True):
     parts: tuple[str | Picture, ...]
     system: str = ""
     """The system message before it, if it begins a conversation."""
+    tools: str = ""
+    """The schemas of the tools, as JSON, if it begins a conversation that calls them."""
+    role: Literal["user", "tool"] = "user"
+    """tool: it is what a call returned."""
     continues: Continues | None = None
     """How it continues the conversation of the step before; None if it stands alone."""
 

@@ -16,6 +16,8 @@ def message_of(step: Step, pictures: Sequence[Picture] = ()) -> Message:
     return Message(
         (step.prompt, *pictures),
         system=step.system or "",
+        tools=step.tools or "",
+        role=step.role or "user",
         continues=step.continues or None,
     )
 

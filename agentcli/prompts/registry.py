@@ -84,6 +84,11 @@ def make_dialect(
     Raises UsageError as `dialect_class` and the dialect do.
     """
     style = settings.style or world.card.dialect
+    if settings.tools == "native" and style != "chat":
+        raise UsageError(
+            f"prompt.tools: native needs prompt.style chat, not {style}; add "
+            "--set prompt.style=chat, or leave prompt.tools out"
+        )
     dialect = dialect_class(style, numbered)(settings, world)
     if settings.names == "own":
         return dialect

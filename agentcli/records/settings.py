@@ -198,6 +198,11 @@ class PromptSettings(Section, kw_only=True):
     """
     history: CountFromZero = 5
     """Number of past (observation, action) pairs in the prompt."""
+    tools: Literal["text", "native"] = "text"
+    """chat, in a world with named tools. text: calls in the form of the world's own
+    dialect. native: the chat template shows the tools' schemas, calls are JSON as Qwen,
+    Hermes, Llama 3 and endpoints write them, and results are messages of the role tool.
+    """
     keep_thinking: bool | None = None
     """chat: what becomes of earlier thoughts where the chat template leaves them out.
     true: they stay as they were sampled, so that every prompt continues the one before.

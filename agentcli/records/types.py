@@ -160,6 +160,12 @@ class Step(Record, kw_only=True):
     """The system message before the prompt, if the step begins a conversation that has
     one; else not written.
     """
+    tools: str | msgspec.UnsetType = msgspec.UNSET
+    """The schemas of the tools, as JSON, if the step begins a conversation that calls
+    them in the form of the chat template (prompt.tools); else not written.
+    """
+    role: Literal["tool"] | msgspec.UnsetType = msgspec.UNSET
+    """tool: the prompt is what a call returned; not written for a user message."""
     continues: Continues | msgspec.UnsetType = msgspec.UNSET
     """How the prompt continues the conversation of the parent; not written if it stands
     alone.

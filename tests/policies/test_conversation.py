@@ -1,18 +1,23 @@
 """Conversations that grow, with the templates that TRL ships: what is added is what the template writes, or it is refused."""
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trl
+from agentcli.errors import UsageError
 from agentcli.policies.chat_tokens import ChatTokens
 from agentcli.policies.conversation import Conversations
 from agentcli.policies.tiny import make_tokenizer
+from agentcli.prompts.native import Native
 from agentcli.prompts.protocol import Message, Turn
+from agentcli.records.settings import EnvironmentSettings, PromptSettings
 from chat_templates import tokenizer_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quiz_world import QuizWorld
 from refusal import refused
 
 GROW = ["qwen2_5", "llama3", "smollm2", "phi3", "gemma", "gemma3", "qwen3_instruct_2507", "tiny"]
@@ -30,22 +35,22 @@ def chat(name: str) -> tuple[Any, ChatTokens]:
     return tokenizer, ChatTokens(tokenizer, ends, 4096)
 
 
-def whole_text(tokenizer: Any, system: str, texts: list[str], answers: list[str]) -> str:
+def whole_text(tokenizer: Any, system: str, texts: list[str], answers: list[str], tools: Any = None) -> str:
     """The template's own rendering; a template without system messages has it in the first message."""
     turns = []
     for text, answer in zip(texts, [*answers, None], strict=True):
-        turns.append({"role": "user", "content": text})
+        turns.append({"role": "tool" if tools and turns else "user", "content": text})
         if answer is not None:
             turns.append({"role": "assistant", "content": answer})
     own: str
     try:
         own = tokenizer.apply_chat_template(
-            [{"role": "system", "content": system}, *turns], tokenize=False, add_generation_prompt=True
+            [{"role": "system", "content": system}, *turns], tools=tools, tokenize=False, add_generation_prompt=True
         )
         assert system in own
     except Exception:
         turns[0]["content"] = f"{system}\n\n{turns[0]['content']}"
-        own = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        own = tokenizer.apply_chat_template(turns, tools=tools, tokenize=False, add_generation_prompt=True)
     return own
 
 
@@ -145,3 +150,37 @@ def test_a_conversation_without_a_system_message_begins_as_a_message_alone() -> 
     ids = tokens.ids(second, [Turn(first, THOUGHT)])
     alone = tokens.ids(first)
     assert ids[: len(alone)] == alone
+
+
+TOOLS = Native(PromptSettings(style="chat", tools="native"), QuizWorld(EnvironmentSettings())).schemas
+CALL = 'I look. <tool_call>\n{"name": "peek", "arguments": {"query": "a box"}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("how", ["exact", "sampled"])
+@pytest.mark.parametrize("name", [name for name in SHIPPED if not name.startswith(OF_PARTS)])
+def test_every_template_shows_tools_and_what_they_returned_or_is_refused(name: str, how: Any) -> None:
+    tokenizer, tokens = chat(name)
+    opening = Message(("one",), system=SYSTEM, tools=TOOLS)
+    turns = [Turn(opening, CALL), Turn(Message(("two",), role="tool", continues=how), CALL)]
+    last = Message(("three",), role="tool", continues=how)
+    try:
+        text = tokenizer.decode(tokens.ids(last, turns))
+    except UsageError as refusal:
+        told = str(refusal)
+    else:
+        first, between, end = text.split(CALL)
+        assert "peek" in first
+        assert "two" in between
+        assert "three" in end
+        if how == "exact":
+            assert text == whole_text(tokenizer, SYSTEM, ["one", "two", "three"], [CALL, CALL], json.loads(TOOLS))
+        return
+    assert "prompt." in told
+    assert name in told
+
+
+def test_templates_that_know_tools_are_not_refused() -> None:
+    for name in ("qwen2_5", "qwen3_instruct_2507", "llama3_1"):
+        _, tokens = chat(name)
+        opening = Turn(Message(("one",), system=SYSTEM, tools=TOOLS), CALL)
+        assert tokens.ids(Message(("two",), role="tool", continues="exact"), [opening])

@@ -1,0 +1,142 @@
+"""Tool calls as models are tuned to write them: JSON, with the tools in the chat template.
+
+A response is a thought, which may be missing, and one call in Hermes' and Qwen's form,
+
+    I look it up. <tool_call>
+    {"name": "search", "arguments": {"query": "mass of Titan"}}
+    </tool_call>
+
+or a call alone in Llama 3's form, {"name": ..., "parameters": {...}}. The `tool_calls` of
+an endpoint arrive in the first form (policies/openai.py). `answer` is a tool, too. What a
+call returned is a message of the role `tool`.
+"""
+
+import json
+import re
+from typing import Any
+
+import msgspec
+
+from agentcli.environments.protocol import (
+    Context,
+    Guiding,
+    Toolbox,
+    World,
+    world_as,
+)
+from agentcli.prompts.full import Full
+from agentcli.prompts.protocol import Answer, Moment
+from agentcli.records.calls import ANSWER, ToolCall, read_call
+from agentcli.records.faults import UNREADABLE, shown
+from agentcli.records.settings import PromptSettings
+
+QUERY = "query"
+"""The only argument of every tool."""
+INSTRUCTIONS = (
+    "Call one tool at a time. When you know the answer, call the tool answer with it; "
+    "it has as few words as possible."
+)
+_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+_THINK = re.compile(r"</?think>")
+
+
+class NativeCall(msgspec.Struct, frozen=True):
+    """The JSON of a call. Llama 3 says `parameters` for `arguments`."""
+
+    name: str
+    arguments: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
+
+
+class Native(Full):
+    """The form of responses that call a tool; raises UsageError for a world without."""
+
+    instructions = INSTRUCTIONS
+
+    def __init__(self, settings: PromptSettings, world: World) -> None:
+        super().__init__(settings, world)
+        tools = world_as(world, Toolbox, "prompt.tools", "native").tools
+        self._tools = {**tools, ANSWER: "Ends with this answer."}
+
+    @property
+    def schemas(self) -> str:
+        """The schemas of all tools, as JSON."""
+        query = {"type": "string", "description": "What the tool is asked."}
+        parameters = {
+            "type": "object",
+            "properties": {QUERY: query},
+            "required": [QUERY],
+        }
+        functions = []
+        for name, purpose in self._tools.items():
+            function = {"name": name, "description": purpose, "parameters": parameters}
+            functions.append({"type": "function", "function": function})
+        return json.dumps(functions)
+
+    def rules(self, context: Context) -> list[str]:
+        """How to answer; the template lists the tools."""
+        return [self.instructions]
+
+    def scene(self, context: Context) -> list[str]:
+        """What can be asked now; actions are not listed, because they are calls."""
+        return super().scene(context) if isinstance(self._world, Guiding) else []
+
+    def read(self, response: str, moment: Moment) -> Answer:
+        """The thought and call of a response; never raises."""
+        thought, calls = split_calls(response)
+        if len(calls) != 1:
+            return Answer(problem=f"{len(calls)} tool calls; one is taken a step")
+        call = read_native(calls[0])
+        if call is None:
+            return Answer(problem="the tool call is no JSON of a name and arguments")
+        if call.name not in self._tools:
+            names = ", ".join(self._tools)
+            return Answer(problem=f"no tool {shown(call.name)}; there are {names}")
+        arguments = call.arguments or call.parameters
+        query = arguments.get(QUERY)
+        if len(arguments) != 1 or not isinstance(query, str):
+            return Answer(problem=f"the arguments are not one text, {QUERY}")
+        action = read_call(f"{call.name}[{query}]")
+        if action is None:
+            return Answer(problem=f"{QUERY} is empty")
+        return Answer("think", thought, {1: str(action)})
+
+    def write(self, answer: Answer, moment: Moment) -> str:
+        """The answer as text; raises ValueError for an action that is not a call."""
+        (action,) = answer.actions.values()
+        call = read_call(action)
+        if call is None:
+            raise ValueError(f"{action}: not of the form NAME[argument]")
+        return written(answer.reasoning or "", [call])
+
+
+def read_native(text: str) -> NativeCall | None:
+    """The call in a JSON text; None if there is none. Never raises."""
+    try:
+        return msgspec.json.decode(text, type=NativeCall)
+    except UNREADABLE:
+        return None
+
+
+def split_calls(response: str) -> tuple[str, list[str]]:
+    """The thought of a response, and the JSON texts of its calls."""
+    calls = _CALL.findall(response)
+    if calls:
+        return _thought(response.partition("<tool_call>")[0]), calls
+    thought, brace, rest = response.partition("{")
+    if brace and not _thought(thought):
+        return "", [brace + rest]
+    return _thought(response), []
+
+
+def written(thought: str, calls: list[ToolCall]) -> str:
+    """A response with these calls; `split_calls` reads it back."""
+    parts = [thought] if thought else []
+    for call in calls:
+        text = json.dumps({"name": call.name, "arguments": {QUERY: call.argument}})
+        parts.append(f"<tool_call>\n{text}\n</tool_call>")
+    return "\n".join(parts)
+
+
+def _thought(text: str) -> str:
+    return " ".join(_THINK.sub(" ", text).split())
