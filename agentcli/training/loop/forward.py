@@ -194,6 +194,9 @@ def _output(model: Any, batch: Mapping[str, Tensor]) -> Tensor:
         inputs["logits_to_keep"] = (
             batch["response_BT"][:, 1:].any(dim=0).nonzero()[:, 0]
         )
+    elif "ends_BT" not in batch:
+        # Every sequence is one path, which is what a causal model sees by itself.
+        inputs = {}
     else:
         inputs = {
             "position_ids": batch["positions_BT"],

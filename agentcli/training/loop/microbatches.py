@@ -258,7 +258,9 @@ def pack_rows(
 ) -> dict[str, Tensor]:
     """Packs rows, sorted by their tokens, into sequences.
 
-    ids_BT, positions_BT and ends_BT; for each response token, row after row, places_N,
+    ids_BT, positions_BT and ends_BT (the latter two are missing where every sequence is
+    one path, as the steps of a conversation are: it needs no mask); for each response
+    token, row after row, places_N,
     the place in ids_BT (flat) whose logits predict it, and targets_N, the token itself;
     and run_1, the number of tokens without padding.
     """
@@ -270,6 +272,7 @@ def pack_rows(
     # A padding position attends to itself: a softmax over nothing gives NaN.
     ends_BT = np.arange(1, longest + 1) + np.zeros_like(ids_BT)
     places: list[TokenIds] = [np.arange(0)] * len(rows)
+    are_paths = True
     for number, sequence in enumerate(sequences):
         path = np.arange(0)
         size = 0
@@ -285,10 +288,13 @@ def pack_rows(
             prompt, _ = rows[row]
             places[row] = number * longest + path[len(prompt) - 1 :]
             size = end
+        are_paths = are_paths and bool((ends_BT[number, :size] == size).all())
+    forest = {"positions_BT": positions_BT, "ends_BT": ends_BT}
+    if are_paths:
+        forest = {}
     return {
         "ids_BT": torch.from_numpy(ids_BT),
-        "positions_BT": torch.from_numpy(positions_BT),
-        "ends_BT": torch.from_numpy(ends_BT),
+        **{name: torch.from_numpy(values) for name, values in forest.items()},
         "places_N": torch.from_numpy(np.concatenate(places)),
         "targets_N": torch.tensor(
             [token for _, response in rows for token in response]

@@ -99,15 +99,18 @@ def test_a_token_sees_its_row_and_nothing_else(rows, pair_cost):
     """Read from the mask alone: the tokens that predict a response are those of its row up to there."""
     ordered = sorted(rows, key=sort_key)
     batch = packed(rows, Packing(pair_cost))
-    seen_BTT = forest_mask(batch["ends_BT"])[:, 0]
-    longest = batch["ids_BT"].shape[1]
+    sequences, longest = batch["ids_BT"].shape
+    # Without ends, every sequence is one path, which a causal model sees without a mask.
+    paths = torch.full((sequences, longest), longest)
+    seen_BTT = forest_mask(batch.get("ends_BT", paths))[:, 0]
+    positions_BT = batch.get("positions_BT", torch.arange(longest).expand(sequences, -1))
     places = iter(batch["places_N"].tolist())
     for prompt, response in ordered:
         for done in range(len(response)):
             sequence, place = divmod(next(places), longest)
             keys = seen_BTT[sequence, place].nonzero().squeeze(1)
             assert batch["ids_BT"][sequence, keys].tolist() == [*prompt, *response[:done]]
-            assert batch["positions_BT"][sequence, keys].tolist() == list(range(len(keys)))
+            assert positions_BT[sequence, keys].tolist() == list(range(len(keys)))
 
 
 @settings(max_examples=50, deadline=None)
@@ -143,6 +146,12 @@ def test_a_tree_of_conversations_is_one_sequence_with_the_gradients_of_its_steps
     for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, gradients_apart[name], atol=1e-5, rtol=1e-5)
     assert packed(rows)["ids_BT"].shape[0] == 1
+
+
+def test_one_trajectory_of_a_conversation_needs_no_mask():
+    rows = conversations([(0, [5], [6, 7]), (0, [8], [6]), (1, [7], [7, 5])])
+    assert "ends_BT" not in packed(rows)
+    assert "ends_BT" in packed([*rows, ([*rows[0][0], 8, 8], [5])])
 
 
 def test_a_conversation_longer_than_any_shared_sequence_stays_one():
