@@ -47,6 +47,7 @@ FIRST = {
     "agentcli show runs/x 4 --credit": [f"{CREDIT} --method rewardflow"],
     "agentcli export {run.path} --to model": [CREDIT, "train runs/x --lora 4"],
     "agentcli merge": SHARDS,
+    "agentcli import": ["export runs/x --to conversations"],
     "agentcli assign-credit --method ppo": [f"{ROLLOUT} {CRITIC} -o runs/valued"],
     "agentcli train --set train.objective=ppo": [f"{ROLLOUT} {CRITIC} -o runs/valued", "assign-credit --method ppo"],
     "agentcli compare runs/x/evaluation/L2.json": [

@@ -93,7 +93,7 @@ def keys(record: Any, rng: Random) -> bytes:
 def ancestry(record: Any, rng: Random) -> bytes:
     """A tree whose steps do not hang together, credit for steps that are not there; other records as they are."""
     steps = record.get("steps")
-    if not isinstance(steps, list):
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         return other_value(record, rng)
     for _ in range(rng.choice([1, 1, 2])):
         if not steps:
