@@ -116,6 +116,29 @@ def test_damage_is_named(form: str, content: bytes | dict[str, Any], names: tupl
     refused_for(form, content, names)
 
 
+def test_a_field_that_is_null_is_one_that_is_missing() -> None:
+    """Tables, of which many chats are made, have every field in every part."""
+    parts = [{"type": "image_url", "image_url": {}, "text": None}, {"type": "text", "text": "go", "reasoning": None}]
+    calls = [{"id": "1", "function": {"name": "walk", "arguments": None}, "name": None, "arguments": None}]
+    messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": None, "tool_calls": calls}]
+    whole = json.dumps(CHAT | {"messages": messages})
+    Path("file").write_text(whole, encoding="utf-8")
+    assert attempt("messages").code == 0
+    Path("file").write_text(json.dumps(without_null(json.loads(whole))), encoding="utf-8")
+    first = Path("runs/i/trees.jsonl").read_bytes()
+    assert attempt("messages", "--overwrite").code == 0
+    assert Path("runs/i/trees.jsonl").read_bytes() == first
+    assert b"walk" in first
+
+
+def without_null(value: Any) -> Any:
+    if isinstance(value, list):
+        return [without_null(one) for one in value]
+    if isinstance(value, dict):
+        return {key: without_null(one) for key, one in value.items() if one is not None}
+    return value
+
+
 def test_another_score_can_be_named() -> None:
     refused_for("inspect", log(), ("no nothing", "--score won, style"), "--score", "nothing")
     refused_for("inspect", log(), ("scores.style.value",), "--score", "style")
@@ -124,6 +147,17 @@ def test_another_score_can_be_named() -> None:
 def test_steps_that_contradict_each_other_are_refused() -> None:
     other = CHAT | {"messages": [CHAT["messages"][0], {"role": "assistant", "content": "away"}]}
     rows = [row | {"group": "g", "steps": [0]} for row in (CHAT, other)]
+    refused_for("messages", "\n".join(map(json.dumps, rows)).encode(), (":2", "steps[0]", "file:1"))
+
+
+@pytest.mark.parametrize("other", [{"messages": ["come"]}, {"states": ["c", "b", "b"]}])
+def test_a_step_that_is_shared_was_taken_after_the_same(other: dict[str, Any]) -> None:
+    """Otherwise the prompt or the state of the second trajectory would be lost without a word."""
+    row = {"messages": ["go"], "states": ["a", "b", "b"], "group": "g", "reward": 1}
+    rows = []
+    for steps, fields in (([0, 1], row), ([0, 2], row | other)):
+        opening = {"role": "user", "content": fields["messages"][0]}
+        rows.append(fields | {"messages": [opening, *CHAT["messages"][1:] * 2], "steps": steps})
     refused_for("messages", "\n".join(map(json.dumps, rows)).encode(), (":2", "steps[0]", "file:1"))
 
 
