@@ -90,7 +90,12 @@ def issue(findings: Iterable[Finding], environ: Mapping[str, str], here: Path) -
         here_or_not = "here" if finding.present else "not here"
         lines.append(f"{finding.name} ({here_or_not}): {finding.detail}")
     text = "\n".join([*lines, "```"])
-    places = {value: f"${name}" for name, value in environ.items()} | {str(here): "."}
+    places = {os.path.expanduser("~"): "$HOME"}
+    for name, value in environ.items():
+        # PATH is a list of folders, and a folder may end with a slash.
+        for folder in value.split(os.pathsep):
+            places.setdefault(folder.rstrip("/"), f"${name}")
+    places[str(here)] = "."
     for place in sorted(places, key=len, reverse=True):
         if place.startswith("/") and len(place) > 1:
             text = re.sub(rf"{re.escape(place)}(?![\w.-])", places[place], text)

@@ -36,6 +36,7 @@ from agentcli.records.types import (
     Ledger,
     Outcome,
     Record,
+    Reward,
     Step,
     Task,
     Tree,
@@ -54,7 +55,7 @@ class Rollouts(Record, kw_only=True):
 
     groups: list[int | str]
     """Rollouts with the same group are compared: those of one prompt or task."""
-    rewards: list[float | list[float | None] | None]
+    rewards: list[Reward | list[Reward | None] | None]
     """Outcome reward; None for a rollout that broke, which is left out of every group
     statistic. A list has the world's own reward of every step, None for a last step
     that broke.
@@ -80,9 +81,9 @@ class Rollouts(Record, kw_only=True):
     """Whether the action did something (credit.invalid_penalty, pruned steps)."""
     tags: list[list[str | None]] | None = None
     """The kind of reasoning: planning, explore, reflection (rlvmr)."""
-    values: list[list[float]] | None = None
+    values: list[list[Reward]] | None = None
     """A critic's value of the state that each step starts from (ppo)."""
-    scores: list[list[float]] | None = None
+    scores: list[list[Reward]] | None = None
     """A process reward model's score of each step (grpo-prm)."""
     notes: list[list[dict[str, float | str]]] | None = None
     """What a judge noted of each step: best, chosen, process_ok (rare-tool)."""
@@ -129,6 +130,7 @@ def step_advantages(
     >>> step_advantages({"groups": [7, 7], "rewards": [1, 0], "steps": [2, 1]}, "rloo")
     [[1.0, 1.0], [-1.0]]
     """
+    _refuse_no_mapping(rollouts)
     given = read(rollouts, Rollouts, "rollouts.")
     assign, settings = _made(method, switches)
     _read_messages(given)
@@ -171,7 +173,13 @@ def token_advantages(
     >>> token_advantages([[1, 1, 0, 1], [1, 0, 0, 0]], lists, "rloo")
     [[1.0, 1.0, 0.0, 1.0], [-1.0, 0.0, 0.0, 0.0]]
     """
-    runs = [[(mark, len([*run])) for mark, run in groupby(mask)] for mask in masks]
+    _refuse_no_mapping(rollouts)
+    try:
+        runs = [[(mark, len([*run])) for mark, run in groupby(mask)] for mask in masks]
+    except TypeError as error:
+        raise DataError(
+            "masks: is a list of lists, with a number for each token of a rollout"
+        ) from error
     steps = [max(1, sum(mark != 0 for mark, _ in row)) for row in runs]
     by_step = step_advantages({**rollouts, "steps": steps}, method, **switches)
     tokens = []
@@ -183,6 +191,15 @@ def token_advantages(
             spread += [gain or 0.0] * length
         tokens.append(spread)
     return tokens
+
+
+def _refuse_no_mapping(rollouts: Any) -> None:
+    """Raises DataError for rollouts that are not lists by their names."""
+    if not isinstance(rollouts, Mapping):
+        raise DataError(
+            "rollouts: is a mapping of lists (agentcli.credit.lists.Rollouts), not "
+            f"{type(rollouts).__name__}"
+        )
 
 
 def _made(
@@ -227,7 +244,7 @@ def _read_messages(given: Rollouts) -> None:
     if given.messages is None:
         return
     seen, said, left = [], [], []
-    for chat in given.messages:
+    for row, chat in enumerate(given.messages):
         before: list[list[str]] = [[]]
         answers: list[str | None] = []
         for message in chat:
@@ -239,6 +256,11 @@ def _read_messages(given: Rollouts) -> None:
                 before.append([])
             else:
                 before[-1].append(content)
+        if not answers:
+            raise DataError(
+                f"rollouts.messages[{row}]: no message is the assistant's; leave the "
+                "rollout out"
+            )
         *observations, last = ["\n".join(texts) for texts in before]
         seen.append(observations)
         said.append(answers)

@@ -25,7 +25,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import JSONResponse
 from starlette.routing import Route, WebSocketRoute
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import WORLD_FAILED, Serving
@@ -123,7 +123,9 @@ class EnvServer:
             session = ServedEpisode(self, pool)
             self.open_sessions += 1
             try:
-                await self._answer_all(websocket, session)
+                # A client may be gone before it has its answer.
+                with contextlib.suppress(WebSocketDisconnect):
+                    await self._answer_all(websocket, session)
             finally:
                 self.open_sessions -= 1
                 await session.release()

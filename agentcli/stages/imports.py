@@ -48,7 +48,7 @@ class ImportPlan(StagePlan):
 
     def counts(self) -> dict[str, int]:
         """The trajectories and groups in the file. Raises DataError for a damaged one."""
-        groups = grouped(self.file, self.choices)
+        groups, _ = grouped(self.file, self.choices)
         ends = 0
         for rollout in (one for group in groups.values() for one in group):
             ends += sum(turn.end is not None for turn in rollout.turns)
@@ -108,7 +108,8 @@ def perform(plan: ImportPlan, session: Session) -> StageRecord:
     rows: list[Episode] = []
     lacking = dict.fromkeys(LACKS, 0)
     with rewriting(plan.run.trees) as writer:
-        for group in grouped(plan.file, plan.choices).values():
+        groups, unanswered = grouped(plan.file, plan.choices)
+        for group in groups.values():
             tree = tree_of(group, plan.choices)
             writer.write(tree)
             tally.add(tree)
@@ -123,31 +124,41 @@ def perform(plan: ImportPlan, session: Session) -> StageRecord:
             progress.note(
                 f"without {name}: {steps} of {tally.ledger.steps} steps; {LACKS[name][1]}"
             )
+    if unanswered:
+        progress.note(
+            f"without a response: {unanswered} trajectories; no group counts them"
+        )
     return session.finish(
         latest=True,
         counts=tally.counts,
         ledger=tally.ledger,
         statistics={
             "import": plan.choices._asdict(),
-            "lacking": lacking,
+            "lacking": lacking | {"responses": unanswered},
             "results": plain(summarise(rows)),
         },
     )
 
 
-def grouped(file: Path, choices: ImportChoices) -> dict[str, list[ForeignRollout]]:
+def grouped(
+    file: Path, choices: ImportChoices
+) -> tuple[dict[str, list[ForeignRollout]], int]:
     """The rollouts with a response by group, in order of the file.
 
+    And the number of those without one, which cannot be a part of a tree.
     Raises DataError for a damaged file, and for one without any response.
     """
     module = import_module(f"agentcli.records.foreign.{FORMS[choices.form]}")
     read: Callable[[Path, ImportChoices], Iterator[ForeignRollout]] = module.read
     groups: dict[str, list[ForeignRollout]] = {}
+    unanswered = 0
     for rollout in read(file, choices):
         if rollout.turns:
             groups.setdefault(rollout.group, []).append(rollout)
+        else:
+            unanswered += 1
     if not groups:
         raise DataError(
             f"{file}: holds no response of a model; name another file, or another --from"
         )
-    return groups
+    return groups, unanswered

@@ -231,9 +231,9 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def test_a_report_holds_no_path_of_a_person_and_no_secret(tmp_path: Path) -> None:
     home = tmp_path / "home" / "somebody"
     environ = {
-        "PATH": str(program(home / "bin" / "c++", "echo 12").parent),
-        "HOME": str(home),
-        "AGENTCLI_CACHE": str(home / "cache"),
+        "PATH": f"{tmp_path / 'acme' / 'secret'}:{program(tmp_path / 'acme' / 'c++', 'echo 12').parent}",
+        "HOME": f"{home}/",
+        "XDG_CACHE_HOME": f"{home}/.cache/",
         "WEBSHOP_DATA": str(tmp_path / "secret project"),
         "OPENAI_API_KEY": "sk-very-secret",
         "AGENTCLI_WORLD_TOKEN": "very-secret",
@@ -241,13 +241,19 @@ def test_a_report_holds_no_path_of_a_person_and_no_secret(tmp_path: Path) -> Non
     here = tmp_path / "work" / "somebody"
     here.mkdir(parents=True)
     text = issue(examine(environ, here), environ, here)
-    for word in ("somebody", "secret", str(tmp_path)):
+    for word in ("somebody", "secret", "acme", str(tmp_path)):
         assert word not in text
     assert "compiler (here): $PATH/c++: 12" in text
     assert "disk here (here): .: " in text
     first, empty, fence, *rows, last = text.splitlines()
     assert (first.partition(",")[0], empty, fence, last) == (f"agentcli {__version__}", "", "```text", "```")
     assert [row.partition(" (")[0] for row in rows] == [finding.name for finding in examine(environ, here)]
+
+
+def test_a_home_that_no_variable_names_is_hidden(tmp_path: Path) -> None:
+    cache = Finding(name="x", present=True, detail=str(Path.home() / ".cache"))
+    for environ in ({}, {"HOME": f"{Path.home()}/"}):
+        assert "x (here): $HOME/.cache" in issue([cache], environ, tmp_path)
 
 
 def test_a_folder_whose_name_begins_another_s_is_no_part_of_it(tmp_path: Path) -> None:

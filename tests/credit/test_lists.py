@@ -149,7 +149,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"reward": [1.0]}, "rollouts.reward: no such setting; did you mean rewards?"),
     ({"rewards": [1.0]}, "rollouts.rewards: is of 1 rollouts, groups of 3"),
     ({"rewards": [1.0, "0", 0.0]}, "rollouts.rewards[1]: expected"),
-    ({"rewards": [1.0, float("nan"), 0.0]}, "steps[3].reward: nan is not a number"),
+    ({"rewards": [1.0, float("nan"), 0.0]}, "rollouts.rewards[1]: expected float"),
+    ({"rewards": [1.0, [0.0, 1e300], 0.0]}, "rollouts.rewards[1][1]: expected float <= 1000000000.0"),
+    ({"values": [[0.0, 0.0], [0.0, float("inf")], [0.0, 0.0]]}, "rollouts.values[1][1]: expected float"),
+    ({"scores": [[0.0, 0.0], [0.0, 0.0], [float("nan"), 0.0]]}, "rollouts.scores[2][0]: expected float"),
+    ({"messages": [[{"role": "user"}]] * 3}, "rollouts.messages[0]: no message is the assistant's"),
     ({"rewards": [1.0, 0.0, [0.0]]}, "rollouts.states[2]: is of 2 steps, not of 1"),
     ({"states": [["a", "b"], ["a", 3], ["a", "b"]]}, "rollouts.states[1][1]: expected str"),
     ({"states": [["a", "b"], ["a"], []]}, "rollouts.states[2]: is of 0 steps"),
@@ -167,6 +171,20 @@ def test_bad_lists_are_refused_in_one_line(lists: dict[str, Any], line: str) -> 
         step_advantages({**GROUP, **lists}, "rewardflow")
     assert line in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("rollouts", [None, [GROUP]])
+def test_lists_without_names_are_refused(rollouts: Any) -> None:
+    with pytest.raises(DataError, match=r"^rollouts: is a mapping of lists"):
+        step_advantages(rollouts, "rloo")
+    with pytest.raises(DataError, match=r"^rollouts: is a mapping of lists"):
+        token_advantages([[1]], rollouts, "rloo")
+
+
+@pytest.mark.parametrize("masks", [None, [1, 0, 1]])
+def test_masks_are_lists_of_lists(masks: Any) -> None:
+    with pytest.raises(DataError, match=r"^masks: is a list of lists"):
+        token_advantages(masks, GROUP, "rloo")
 
 
 def test_where_a_rollout_was_cut_off_counts_for_rewardflow_alone() -> None:

@@ -96,6 +96,8 @@ def test_the_samples_of_these_tests_are_sound() -> None:
         ("verifiers", changed(1, logprobs=[0.5]), (":1", "$.traces[0].nodes[1].logprobs[0]")),
         ("verifiers", changed(1, token_ids=["a"]), (":1", "$.traces[0].nodes[1].token_ids[0]")),
         ("verifiers", episode(rewards={"won": {"score": "1"}}), (":1", "$.traces[0].rewards[...].score")),
+        ("verifiers", episode(calls=[{"sampling": {"temperature": -1}}]), (":1", "calls[0].sampling.temperature")),
+        ("verifiers", episode(calls=[{"sampling": {"temperature": 1e300}}]), (":1", "calls[0].sampling.temperature")),
         ("verifiers", episode(nodes=NODES[:1] * 5000), (":1", "traces[0].nodes", "4096")),
         ("verifiers", episode(nodes=NODES[:1]), ("holds no response",)),
         ("inspect", b"PK\x03\x04 torn", ("no sound zip",)),
@@ -103,12 +105,38 @@ def test_the_samples_of_these_tests_are_sound() -> None:
         ("inspect", log(messages=7), ("$.samples[0].messages",)),
         ("inspect", log(scores={"won": {"value": "great"}}), ("sample 1", "scores.won.value")),
         ("inspect", log(scores={"won": {"value": [1]}}), ("sample 1", "scores.won.value")),
+        ("inspect", log(scores={"won": {"value": 10**400}}), ("sample 1", "scores.won.value")),
+        ("inspect", log(scores={"won": {"value": 10**400}}, x=float("nan")), ("sample 1", "scores.won.value")),
+        ("inspect", log(id="\ud800", x=float("nan")), ("surrogates",)),
         ("inspect", b'{"eval": {}, "x": NaN, "a": ' + b"[" * 100_000, ("recursion",)),
         ("inspect", b'{"eval": {}, "x": NaN, "samples": [{"id": []}]}', ("$.samples[0].id",)),
     ],
 )
 def test_damage_is_named(form: str, content: bytes | dict[str, Any], names: tuple[str, ...]) -> None:
     refused_for(form, content, names)
+
+
+def test_a_field_that_is_null_is_one_that_is_missing() -> None:
+    """Tables, of which many chats are made, have every field in every part."""
+    parts = [{"type": "image_url", "image_url": {}, "text": None}, {"type": "text", "text": "go", "reasoning": None}]
+    calls = [{"id": "1", "function": {"name": "walk", "arguments": None}, "name": None, "arguments": None}]
+    messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": None, "tool_calls": calls}]
+    whole = json.dumps(CHAT | {"messages": messages})
+    Path("file").write_text(whole, encoding="utf-8")
+    assert attempt("messages").code == 0
+    Path("file").write_text(json.dumps(without_null(json.loads(whole))), encoding="utf-8")
+    first = Path("runs/i/trees.jsonl").read_bytes()
+    assert attempt("messages", "--overwrite").code == 0
+    assert Path("runs/i/trees.jsonl").read_bytes() == first
+    assert b"walk" in first
+
+
+def without_null(value: Any) -> Any:
+    if isinstance(value, list):
+        return [without_null(one) for one in value]
+    if isinstance(value, dict):
+        return {key: without_null(one) for key, one in value.items() if one is not None}
+    return value
 
 
 def test_another_score_can_be_named() -> None:
@@ -119,6 +147,17 @@ def test_another_score_can_be_named() -> None:
 def test_steps_that_contradict_each_other_are_refused() -> None:
     other = CHAT | {"messages": [CHAT["messages"][0], {"role": "assistant", "content": "away"}]}
     rows = [row | {"group": "g", "steps": [0]} for row in (CHAT, other)]
+    refused_for("messages", "\n".join(map(json.dumps, rows)).encode(), (":2", "steps[0]", "file:1"))
+
+
+@pytest.mark.parametrize("other", [{"messages": ["come"]}, {"states": ["c", "b", "b"]}])
+def test_a_step_that_is_shared_was_taken_after_the_same(other: dict[str, Any]) -> None:
+    """Otherwise the prompt or the state of the second trajectory would be lost without a word."""
+    row = {"messages": ["go"], "states": ["a", "b", "b"], "group": "g", "reward": 1}
+    rows = []
+    for steps, fields in (([0, 1], row), ([0, 2], row | other)):
+        opening = {"role": "user", "content": fields["messages"][0]}
+        rows.append(fields | {"messages": [opening, *CHAT["messages"][1:] * 2], "steps": steps})
     refused_for("messages", "\n".join(map(json.dumps, rows)).encode(), (":2", "steps[0]", "file:1"))
 
 

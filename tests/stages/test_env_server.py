@@ -1,8 +1,10 @@
 """`env serve`: OpenEnv's own client plays our worlds to the end of an episode, and nobody but this machine does."""
 
+import contextlib
 import json
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -152,6 +154,22 @@ def test_a_text_that_is_no_utf8_ends_its_session_without_a_traceback(capfd: pyte
     log = capfd.readouterr().err
     assert "UTF-8" in log
     assert "Traceback" not in log
+
+
+def test_a_client_that_is_gone_before_its_answers_leaves_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    with served("ezpoints", "--sessions", "1") as url:
+        with connect(address(url)) as session:
+            for seed in range(100):
+                session.send(json.dumps({"type": "reset", "data": {"seed": seed}}))
+            session.socket.shutdown(socket.SHUT_RDWR)
+        # Until its session is free again.
+        deadline = time.monotonic() + SECONDS
+        code = "CAPACITY_REACHED"
+        while code and time.monotonic() < deadline:
+            with connect(address(url)) as other, contextlib.suppress(ConnectionClosed):
+                code = ask(other, "state")["data"].get("code")
+        assert code is None
+    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -65,13 +65,24 @@ def test_a_group_is_a_tree_and_every_command_reads_it(form: str) -> None:
     assert "<script>alert(1)</script>" not in Path("page.html").read_text(encoding="utf-8")
 
 
+def test_a_trajectory_without_a_response_is_counted_and_said() -> None:
+    chats = [{"messages": [{"role": "user", "content": "go"}], "reward": 0, "group": "g"}]
+    answer = {"role": "assistant", "content": "gone"}
+    chats.append({"messages": [*chats[0]["messages"], answer], "reward": 1, "group": "g"})
+    Path("chats.jsonl").write_text("\n".join(map(json.dumps, chats)), encoding="utf-8")
+    said = agentcli("import", "chats.jsonl", "--from", "messages", "-o", "runs/i")
+    assert "without a response: 1 trajectories" in said.stderr
+    record = read_json(Path("runs/i/manifest.json"), Manifest).stages["import"]
+    assert record.statistics["lacking"]["responses"] == 1
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_what_is_missing_is_counted_said_and_refused(form: str) -> None:
     answer = agentcli("import", FORMATS[form], "--from", form, "-o", "runs/i")
     steps = sum(len(tree.steps) for tree in read_trees(Path("runs/i")))
     lacking = read_json(Path("runs/i/manifest.json"), Manifest).stages["import"].statistics["lacking"]
     tokens = 0 if form == "verifiers" else steps
-    assert lacking == {"states": steps, "token_ids": tokens, "logprobs": tokens}
+    assert lacking == {"states": steps, "token_ids": tokens, "logprobs": tokens, "responses": 0}
     assert f"without states: {steps} of {steps} steps" in answer.stderr
     assert ("without token_ids" in answer.stderr) == (form != "verifiers")
     for method in STATES:

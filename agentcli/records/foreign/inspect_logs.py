@@ -152,9 +152,11 @@ def _parsed(data: bytes, kind: type[rollouts.T], place: str) -> rollouts.T:
         return decoded(data, kind, place, AGAIN)
     try:
         plain = json.loads(data, parse_constant=lambda _: None)
-        return msgspec.convert(plain, kind)
-    except (ValueError, *UNREADABLE) as error:
+        # Python's reader takes halves of characters, which no tree can hold.
+        data = msgspec.json.encode(plain)
+    except (ValueError, OverflowError, *UNREADABLE) as error:
         raise DataError(f"{place}: {shown(str(error))}; {AGAIN}") from error
+    return decoded(data, kind, place, AGAIN)
 
 
 def _rollout(
@@ -189,7 +191,7 @@ def _reward(sample: InspectSample, place: str, name: str | None) -> float | None
         return None
     try:
         reward = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         reward = float("nan")
     if not abs(reward) <= LARGEST_REWARD:
         raise DataError(

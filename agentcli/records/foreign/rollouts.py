@@ -48,21 +48,26 @@ class ForeignPart(msgspec.Struct):
     """A part of a message's content: text, reasoning, or a picture, which is dropped."""
 
     type: str
-    text: str = ""
-    reasoning: str = ""
+    # Libraries of tables write null for the fields that other parts have.
+    text: str | None = None
+    reasoning: str | None = None
 
     def shown(self, kind: str) -> str:
         """Its text or its reasoning; a picture's text is its type in brackets."""
         if kind == "reasoning":
-            return self.reasoning
-        return self.text if self.type in ("text", "reasoning") else f"[{self.type}]"
+            return self.reasoning or ""
+        return (
+            (self.text or "")
+            if self.type in ("text", "reasoning")
+            else f"[{self.type}]"
+        )
 
 
 class CalledFunction(msgspec.Struct):
     """The function of a tool call, as OpenAI nests it."""
 
     name: str
-    arguments: str | dict[str, Any] = ""
+    arguments: str | dict[str, Any] | None = None
 
 
 class ForeignCall(msgspec.Struct):
@@ -70,7 +75,7 @@ class ForeignCall(msgspec.Struct):
 
     function: str | CalledFunction | None = None
     name: str | None = None
-    arguments: str | dict[str, Any] = ""
+    arguments: str | dict[str, Any] | None = None
 
     @property
     def text(self) -> str:
@@ -78,7 +83,7 @@ class ForeignCall(msgspec.Struct):
         named = self.function
         if not isinstance(named, CalledFunction):
             named = CalledFunction(named or self.name or "", self.arguments)
-        given = named.arguments
+        given = named.arguments or ""
         if not isinstance(given, str):
             given = msgspec.json.encode(given).decode()
         call = f'{{"name": "{named.name}", "arguments": {given or "{}"}}}'
@@ -282,8 +287,10 @@ def _placed(rollouts: Sequence[ForeignRollout]) -> dict[Hashable, Placed]:
             placed = by_key.setdefault(key, Placed(turn, parent, rollout))
             if placed.turn is turn:
                 continue
-            alike = (placed.parent, placed.turn.message) == (parent, turn.message)
-            if not alike or placed.turn.end or turn.end:
+            first = placed.turn
+            alike = (placed.parent, first.before) == (parent, turn.before)
+            alike &= (first.message, first.state) == (turn.message, turn.state)
+            if not alike or first.end or turn.end:
                 raise DataError(
                     f"{rollout.place}: steps[{index}]: {turn.key} is another step in "
                     f"{placed.rollout.place}; number every step of a group once"

@@ -24,7 +24,7 @@ from agentcli.records.foreign.rollouts import (
     digest,
     limited_lines,
 )
-from agentcli.records.types import LogProbability, Position, Reward
+from agentcli.records.types import LogProbability, Position, Reward, Temperature
 
 AGAIN = "leave the line out, or write it again with verifiers 0.4"
 MOST_NODES = 4096
@@ -58,7 +58,7 @@ class ForeignNode(msgspec.Struct):
 class ForeignSampling(msgspec.Struct):
     """How a response was sampled."""
 
-    temperature: float | None = None
+    temperature: Temperature | None = None
 
 
 class ForeignModelCall(msgspec.Struct):
