@@ -85,6 +85,8 @@ def make_dialect(
     """
     style = settings.style or world.card.dialect
     dialect = dialect_class(style, numbered)(settings, world)
+    if style not in GROWING:
+        _refuse_conversation(settings, style)
     if settings.names == "own":
         return dialect
     if style.removeprefix(PARALLEL) != "compact":
@@ -93,3 +95,15 @@ def make_dialect(
             "add --set prompt.style=compact, or leave prompt.names out"
         )
     return Typed(dialect, world_as(world, Naming, "prompt.names", settings.names))
+
+
+def _refuse_conversation(settings: PromptSettings, style: str) -> None:
+    """Raises UsageError for a setting that only a growing conversation reads."""
+    for name in ("keep_thinking", "restart"):
+        value = getattr(settings, name)
+        if value is not None:
+            raise UsageError(
+                f"prompt.{name}: {str(value).lower()} needs prompt.style chat or "
+                f"chat-compact, not {style}; add --set prompt.style=chat, or leave "
+                f"prompt.{name} out"
+            )
