@@ -20,6 +20,9 @@ prints it without a traceback, unless AGENTCLI_DEBUG=1.
 MAKE_A_MODEL = "agentcli demos --preset quickstart-ezpoints && agentcli sft"
 """The commands that make a small policy in minutes, in a world that needs no extra."""
 
+SHORTEN = "shorten prompts with --history, or conversations with prompt.restart"
+"""What to do about prompts that are too long."""
+
 
 class AgentCliError(Exception):
     """Something failed that the user can act on."""

@@ -39,6 +39,7 @@ from agentcli.exploration.nodes import (
 )
 from agentcli.policies.protocol import Policy, Reply, Request, reply_within
 from agentcli.prompts.protocol import Answer, Dialect, Message, Moment, Turn
+from agentcli.prompts.recorded import conversation_text
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.files import derive_seed
 from agentcli.records.pictures import pictures_of
@@ -192,7 +193,8 @@ class Actor:
         if not answer.problem or self.settings.rollout.parser is None:
             return Response(request.message, reply, answer)
         number = index * (self.settings.rollout.distinct + 1) + attempt
-        parsed = await self._parsed(node, number, request.message.text, reply.text)
+        asked = conversation_text(request.message, request.turns)
+        parsed = await self._parsed(node, number, asked, reply.text)
         return Response(
             request.message, reply, parsed or answer, parsed=parsed is not None
         )

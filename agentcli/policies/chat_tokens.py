@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from agentcli.errors import PromptTooLongError, UsageError
+from agentcli.errors import SHORTEN, PromptTooLongError, UsageError
 from agentcli.policies.chat import mentions, plain, prompt_ids, rendered
 from agentcli.policies.conversation import Conversations
 from agentcli.policies.load import adapter_base
@@ -219,7 +219,7 @@ def refuse_long_prompt(tokens: int, limit: int) -> None:
     if tokens > limit:
         raise PromptTooLongError(
             f"the prompt has {tokens} tokens, policy.max_prompt_tokens is {limit}; "
-            "raise it, or shorten prompts with --history"
+            f"raise it, or {SHORTEN}"
         )
 
 

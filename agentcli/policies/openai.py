@@ -33,7 +33,13 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from agentcli.errors import MissingError, PolicyError, PromptTooLongError, UsageError
+from agentcli.errors import (
+    SHORTEN,
+    MissingError,
+    PolicyError,
+    PromptTooLongError,
+    UsageError,
+)
 from agentcli.policies.chat_tokens import refuse_long_prompt
 from agentcli.policies.endpoint import Endpoint, Malformed, RequestFailed
 from agentcli.policies.protocol import Reply, Request, Waiting
@@ -192,9 +198,7 @@ class OpenAIPolicy(Waiting):
             return await self._endpoint.post(CHAT, read, body, request.seed)
         except RequestFailed as failure:
             if failure.status in REFUSING and TOO_LONG.search(failure.text):
-                raise PromptTooLongError(
-                    f"{failure}; shorten prompts with --history"
-                ) from failure
+                raise PromptTooLongError(f"{failure}; {SHORTEN}") from failure
             raise
 
     def _body(self, request: Request) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import Any
 from zlib import crc32
 
 from agentcli.errors import (
+    SHORTEN,
     MissingError,
     PolicyError,
     PromptTooLongError,
@@ -114,8 +115,7 @@ class VllmPolicy(Waiting):
                 remedy = "raise policy.vllm.max_model_len"
             raise PromptTooLongError(
                 f"the prompt has {len(item.prompt)} tokens, and the engine room for "
-                f"{room} beside policy.max_tokens; {remedy}, or shorten prompts with "
-                "--history"
+                f"{room} beside policy.max_tokens; {remedy}, or {SHORTEN}"
             )
         task = request.moment.copies[0].task.id
         replica = replica_of(task, self._engine.replicas)

@@ -36,8 +36,11 @@ def turns_before(tree: Tree, step: Step) -> tuple[Turn, ...]:
 
 def whole_text(tree: Tree, step: Step) -> str:
     """Everything that the policy was asked in a step, with what was said before."""
-    message = message_of(step)
-    turns = turns_before(tree, step)
+    return conversation_text(message_of(step), turns_before(tree, step))
+
+
+def conversation_text(message: Message, turns: Sequence[Turn]) -> str:
+    """A message as text, with what was said before in its conversation."""
     texts = [turns[0].message.system if turns else message.system]
     for turn in turns:
         texts += [turn.message.text, turn.response]

@@ -90,6 +90,8 @@ def make_dialect(
             "--set prompt.style=chat, or leave prompt.tools out"
         )
     dialect = dialect_class(style, numbered)(settings, world)
+    if style not in GROWING:
+        _refuse_conversation(settings, style)
     if settings.names == "own":
         return dialect
     if style.removeprefix(PARALLEL) != "compact":
@@ -98,3 +100,15 @@ def make_dialect(
             "add --set prompt.style=compact, or leave prompt.names out"
         )
     return Typed(dialect, world_as(world, Naming, "prompt.names", settings.names))
+
+
+def _refuse_conversation(settings: PromptSettings, style: str) -> None:
+    """Raises UsageError for a setting that only a growing conversation reads."""
+    for name in ("keep_thinking", "restart"):
+        value = getattr(settings, name)
+        if value is not None:
+            raise UsageError(
+                f"prompt.{name}: {str(value).lower()} needs prompt.style chat or "
+                f"chat-compact, not {style}; add --set prompt.style=chat, or leave "
+                f"prompt.{name} out"
+            )

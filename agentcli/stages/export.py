@@ -22,7 +22,7 @@ import msgspec
 
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.episodes import score_of
-from agentcli.prompts.recorded import message_of, turns_before
+from agentcli.prompts.recorded import message_of, turns_before, whole_text
 from agentcli.records.chats import (
     ChatTurn,
     Conversation,
@@ -355,7 +355,8 @@ def _preferences(plan: ExportPlan, progress: Progress) -> dict[str, int]:
         for pair in pairs:
             chosen, rejected = pair.chosen[0], pair.rejected[0]
             names = chosen.pictures or ()
-            texts = (chosen.prompt, *names, chosen.response, rejected.response)
+            asked_text = whole_text(pair.tree, chosen)
+            texts = (asked_text, *names, chosen.response, rejected.response)
             progress.advance()
             if chosen.request != rejected.request or left_out(chosen) is not None:
                 counts["unfit"] += 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agentcli.environments.protocol import WORLD_FAILED
-from agentcli.errors import AgentCliError
+from agentcli.errors import SHORTEN, AgentCliError
 from agentcli.prompts.registry import dialect_name
 from agentcli.records.faults import shown
 from agentcli.records.files import read_records
@@ -151,7 +151,7 @@ class Tally:
             yield (
                 f"warning: {overlong} of {self.counts['leaves']} trajectories failed "
                 f"because a prompt was longer than policy.max_prompt_tokens={limit} "
-                "(rollout.overlong): raise it, or shorten prompts with --history"
+                f"(rollout.overlong): raise it, or {SHORTEN}"
             )
 
     def misplaced_forks(self, settings: Settings) -> Iterator[str]:

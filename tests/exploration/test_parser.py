@@ -28,9 +28,9 @@ def _folder(tmp_path: Path) -> Iterator[None]:
         yield
 
 
-def evaluated(agent: str, parser: Script | None) -> tuple[list[Tree], list[str]]:
+def evaluated(agent: str, parser: Script | None, *more: str) -> tuple[list[Tree], list[str]]:
     """The trees of an evaluation of 6 questions, and what the parser was asked."""
-    words = ["eval", "--preset", "./quiz.yaml", "-o", "x", "--set", "policy.endpoint.retries=0", "-q"]
+    words = ["eval", "--preset", "./quiz.yaml", "-o", "x", "--set", "policy.endpoint.retries=0", "-q", *more]
     with ChatServer(lambda *_: completion(agent)) as server, ChatServer(parser or []) as other:
         words += ["--base-url", server.url]
         if parser is not None:
@@ -65,6 +65,17 @@ def test_a_parser_finds_the_letter() -> None:
     assert THOUGHTS in asked[0]
     assert "Which box is full" in asked[0]
     assert trees[0].ledger.generated_tokens == 6  # of both models
+
+
+def test_of_a_conversation_the_parser_reads_all_that_the_agent_was_asked() -> None:
+    _, windowed = evaluated(THOUGHTS, lambda *_: completion("none"))
+    _, asked = evaluated(THOUGHTS, lambda *_: completion("none"), "--set", "prompt.style=chat", "--overwrite")
+    assert len(asked) == len(windowed)
+    for text in asked:
+        assert "Which box is full" in text
+        assert "<answer>" in text  # the form of answers, which is in the system message
+    # The third question of an agent holds its first two answers.
+    assert max(text.count(THOUGHTS) for text in asked) == 3
 
 
 def test_what_can_be_read_is_not_asked_about() -> None:

@@ -227,7 +227,7 @@ def test_a_prompt_that_the_server_cannot_hold_is_too_long_and_no_failure_of_the_
     outcomes, _ = ask([completion(), *[refusal] * many, completion()], seeds=many + 2)
     assert [isinstance(one, Reply) for one in outcomes] == [True, *[False] * many, True]
     assert {type(one) for one in outcomes[1:-1]} == {PromptTooLongError}
-    assert str(outcomes[1]).endswith("shorten prompts with --history")
+    assert str(outcomes[1]).endswith("with --history, or conversations with prompt.restart")
 
 
 def test_reasoning_that_the_server_takes_out_is_told(caplog: pytest.LogCaptureFixture) -> None:

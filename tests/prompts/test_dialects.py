@@ -9,7 +9,7 @@ from agentcli.environments.protocol import Context, Picture, World
 from agentcli.prompts.compact import ParallelCompact
 from agentcli.prompts.full import Rlvmr
 from agentcli.prompts.protocol import Answer, Message, Moment
-from agentcli.prompts.registry import dialect_names, make_dialect
+from agentcli.prompts.registry import GROWING, dialect_names, make_dialect
 from agentcli.prompts.tagged import Tagged, read_tagged, write_tagged
 from agentcli.records.settings import PromptSettings
 from agentcli.records.types import Task
@@ -130,7 +130,19 @@ def test_every_dialect_reads_what_it_writes(style: str, reasoning: str, actions:
     dialect = make_dialect(PromptSettings(style=style), WORLD, several)
     answer = Answer("think", reasoning, actions)
     assert dialect.read(dialect.write(answer, moment), moment) == answer
-    assert CONTEXT.instruction in dialect.ask(moment).text
+    if style in GROWING:  # the task is told where a conversation begins
+        begun = msgspec.structs.replace(CONTEXT, actions=(), observations=CONTEXT.observations[:1])
+        moment = Moment(copies=(begun,))
+    message = dialect.ask(moment)
+    assert CONTEXT.instruction in message.system + message.text
+
+
+@pytest.mark.parametrize(("name", "value"), [("restart", 3), ("keep_thinking", False)])
+def test_what_only_a_conversation_reads_is_refused_in_other_styles(name: str, value: object) -> None:
+    told = {"names": (f"prompt.{name}", "full"), "remedy": "prompt.style=chat"}
+    refused(lambda: make_dialect(PromptSettings(**{name: value}), WORLD), **told)
+    refused(lambda: make_dialect(PromptSettings(style="full", **{name: value}), WORLD, True), **told)
+    make_dialect(PromptSettings(style="chat", **{name: value}), WORLD)
 
 
 def test_typed_names_are_refused_where_there_are_none() -> None:

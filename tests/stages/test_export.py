@@ -117,6 +117,25 @@ def test_preferences_are_two_answers_to_one_prompt_and_the_chosen_one_led_to_suc
     assert len(lines(export(run, "preferences", pairs=1))) <= len(rows)
 
 
+def test_the_same_answers_in_two_conversations_are_two_preferences(run: Path) -> None:
+    tree = next(iter(read_trees(run)))
+    ends = {2: Outcome.SUCCESS, 3: Outcome.FAILURE, 4: Outcome.SUCCESS, 5: Outcome.FAILURE}
+    steps = []
+    for number, (parent, response) in enumerate(
+        [(None, "left"), (None, "right"), (0, "yes"), (0, "no"), (1, "yes"), (1, "no")]
+    ):
+        step = msgspec.structs.replace(tree.steps[0], id=number, parent=parent, prompt="And now?", response=response)
+        step = msgspec.structs.replace(
+            step, token_ids=[], logprobs=[], outcome=ends.get(number), validity=Validity.VALID
+        )
+        step.continues = msgspec.UNSET if parent is None else "exact"
+        steps.append(step)
+    rewrite(run, [msgspec.structs.replace(tree, steps=steps, roots=None)])
+    rows = lines(export(run, "preferences"))
+    fork = [[turn["content"] for turn in row["prompt"]] for row in rows if row["chosen"][0]["content"] == "yes"]
+    assert sorted(fork) == [["And now?", "left", "And now?"], ["And now?", "right", "And now?"]]
+
+
 @pytest.mark.slow
 def test_trl_trains_on_the_files_as_they_are(run: Path, tmp_path: Path) -> None:
     model = str(model_for(run, tmp_path / "small"))
