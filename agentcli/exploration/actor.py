@@ -38,7 +38,7 @@ from agentcli.exploration.nodes import (
     spelled,
 )
 from agentcli.policies.protocol import Policy, Reply, Request, reply_within
-from agentcli.prompts.protocol import Answer, Dialect, Message, Moment, Turn
+from agentcli.prompts.protocol import Answer, Dialect, Exchange, Message, Moment
 from agentcli.prompts.recorded import conversation_text
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.files import derive_seed
@@ -407,7 +407,7 @@ class Actor:
         seed: int,
         episode_seed: int,
         parent_prompt: str = "",
-        turns: tuple[Turn, ...] = (),
+        turns: tuple[Exchange, ...] = (),
     ) -> Request:
         return Request(
             message=message,

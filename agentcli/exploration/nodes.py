@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from agentcli.environments.protocol import Context, Observation, Picture
 from agentcli.policies.protocol import Reply
-from agentcli.prompts.protocol import UNREADABLE, Answer, Message, Moment, Turn
+from agentcli.prompts.protocol import UNREADABLE, Answer, Exchange, Message, Moment
 from agentcli.records.siblings import joined
 from agentcli.records.types import (
     PARSED,
@@ -53,7 +53,7 @@ class Node:
     moment: Moment
     step: Step | None = None
     """The step that led here; None at the initial state."""
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[Exchange, ...] = ()
     """The conversation that led here, which the next message may continue."""
 
     @property
@@ -151,11 +151,11 @@ def reached(
     return Node((*node.lineage, index), tuple(now), following)
 
 
-def said(node: Node, response: Response) -> tuple[Turn, ...]:
+def said(node: Node, response: Response) -> tuple[Exchange, ...]:
     """The conversation through a response at `node`; a message may begin a new one."""
     message, reply = response.message, response.reply
     before = () if message.continues is None else node.turns
-    return (*before, Turn(message, reply.text, reply.token_ids))
+    return (*before, Exchange(message, reply.text, reply.token_ids))
 
 
 def _after(context: Context, action: str, observation: Observation) -> Context:

@@ -13,7 +13,7 @@ from agentcli.policies.chat import mentions, plain, prompt_ids, rendered
 from agentcli.policies.conversation import Conversations
 from agentcli.policies.load import adapter_base
 from agentcli.policies.protocol import UNSEEN, Reply, Request
-from agentcli.prompts.protocol import Message, Turn
+from agentcli.prompts.protocol import Exchange, Message
 from agentcli.records.types import StopReason
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class ChatTokens:
             run_before=0 if message.continues == "rendered" else before,
         )
 
-    def ids(self, message: Message, turns: Sequence[Turn] = ()) -> list[int]:
+    def ids(self, message: Message, turns: Sequence[Exchange] = ()) -> list[int]:
         """Token ids of a message, after earlier turns, up to the model's turn.
 
         Raises UsageError for pictures that the model cannot read, and for a

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentcli.errors import UsageError
 from agentcli.policies.chat import plain, template_kwargs
-from agentcli.prompts.protocol import Message, Turn
+from agentcli.prompts.protocol import Exchange, Message
 
 if TYPE_CHECKING:
     from agentcli.policies.chat_tokens import ChatTokens
@@ -45,14 +45,14 @@ class Conversations:
         self._added = lru_cache(REMEMBERED)(self._added_ids)
         self._checked = cache(self._check)
 
-    def ids(self, message: Message, turns: Sequence[Turn]) -> list[int]:
+    def ids(self, message: Message, turns: Sequence[Exchange]) -> list[int]:
         """Token ids up to the start of the model's turn.
 
         Raises UsageError for a template that does not grow, unless the message says
         that this is known.
         """
         if message.continues == "rendered":
-            chat = self._chat([*turns, Turn(message, "")])[:-1]
+            chat = self._chat([*turns, Exchange(message, "")])[:-1]
             return self._ids(chat, turns[0].message.tools)
         if not turns:
             return list(self._first(message))
@@ -65,7 +65,7 @@ class Conversations:
             ids += self._added(following.text, following.role)
         return ids
 
-    def answer(self, turn: Turn) -> list[int]:
+    def answer(self, turn: Exchange) -> list[int]:
         """Token ids of an earlier answer, through the end of the model's turn."""
         ids = list(turn.token_ids) or self._tokens.spoken_ids(turn.response)
         if ids and ids[-1] in self._tokens.ends:
@@ -151,7 +151,7 @@ class Conversations:
         name: str = self._tokenizer.name_or_path
         return name
 
-    def _chat(self, turns: Sequence[Turn]) -> Chat:
+    def _chat(self, turns: Sequence[Exchange]) -> Chat:
         """A whole conversation, each turn with its answer."""
         chat = self._opening(turns[0].message)
         for number, turn in enumerate(turns):

@@ -23,7 +23,7 @@ BYTES_KEPT = 2**30
 """About 23,000 tokens of SmolLM2-135M in float32."""
 
 
-class Layer(NamedTuple):
+class KeptLayer(NamedTuple):
     """One layer's keys and values of a conversation."""
 
     keys_HTD: Tensor
@@ -36,9 +36,9 @@ class KeptCaches:
     def __init__(self, most_bytes: int = BYTES_KEPT) -> None:
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._kept: OrderedDict[bytes, list[Layer]] = OrderedDict()
+        self._kept: OrderedDict[bytes, list[KeptLayer]] = OrderedDict()
 
-    def get(self, tokens: Sequence[int]) -> list[Layer] | None:
+    def get(self, tokens: Sequence[int]) -> list[KeptLayer] | None:
         """What was kept for exactly these tokens; None if nothing was."""
         key = _name(tokens)
         layers = self._kept.get(key)
@@ -57,7 +57,9 @@ class KeptCaches:
         layers = []
         for layer in cache.layers:
             keys_HTD = layer.keys[row].index_select(1, columns)
-            layers.append(Layer(keys_HTD, layer.values[row].index_select(1, columns)))
+            layers.append(
+                KeptLayer(keys_HTD, layer.values[row].index_select(1, columns))
+            )
         key = _name(tokens)
         self._drop(key)
         self._kept[key] = layers
@@ -74,7 +76,7 @@ class KeptCaches:
         self._bytes -= _size(self._kept.pop(key, []))
 
 
-def joined(rows: Sequence[list[Layer] | None], width: int) -> DynamicCache:
+def joined(rows: Sequence[list[KeptLayer] | None], width: int) -> DynamicCache:
     """A cache of all rows, each on the right of `width` places; at least one row is kept.
 
     The places of a row that has nothing are zeros, which the mask must hide.
@@ -98,5 +100,5 @@ def _name(tokens: Sequence[int]) -> bytes:
     return blake2b(np.array(tokens, dtype=np.int32).tobytes(), digest_size=16).digest()
 
 
-def _size(layers: Sequence[Layer]) -> int:
+def _size(layers: Sequence[KeptLayer]) -> int:
     return sum(each.nbytes for layer in layers for each in layer)

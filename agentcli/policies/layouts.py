@@ -26,7 +26,7 @@ from torch import Tensor
 from transformers import GenerationConfig
 
 from agentcli.policies.chat_tokens import Prompted
-from agentcli.policies.kept_caches import KeptCaches, Layer, joined
+from agentcli.policies.kept_caches import KeptCaches, KeptLayer, joined
 
 ROWS = 16
 """The number of rows in an exact batch is padded to a multiple of this."""
@@ -188,7 +188,7 @@ def _padded(
 
 def _continued(
     prompts: list[list[int]],
-    kept: Sequence[list[Layer] | None],
+    kept: Sequence[list[KeptLayer] | None],
     pad: int,
     device: torch.device,
 ) -> Batch:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from agentcli.errors import PolicyError, UsageError
-from agentcli.prompts.protocol import Message, Moment, ResponseForm, Turn
+from agentcli.prompts.protocol import Exchange, Message, Moment, ResponseForm
 from agentcli.records.faults import shown
 from agentcli.records.types import StopReason
 
@@ -26,7 +26,7 @@ class Request(msgspec.Struct, kw_only=True, frozen=True):
 
     message: Message
     """The user message."""
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[Exchange, ...] = ()
     """What was said before in the conversation that the message continues."""
     moment: Moment
     """The situation, for policies without a model."""

@@ -88,7 +88,7 @@ class Message(msgspec.Struct, frozen=True):
         return tuple(part for part in self.parts if isinstance(part, Picture))
 
 
-class Turn(msgspec.Struct, frozen=True):
+class Exchange(msgspec.Struct, frozen=True):
     """An earlier message of a conversation, and its answer."""
 
     message: Message

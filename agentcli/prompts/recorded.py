@@ -7,7 +7,7 @@ with the steps before it.
 from collections.abc import Sequence
 
 from agentcli.environments.protocol import Picture
-from agentcli.prompts.protocol import Message, Turn
+from agentcli.prompts.protocol import Exchange, Message
 from agentcli.records.types import Step, Tree
 
 
@@ -22,15 +22,15 @@ def message_of(step: Step, pictures: Sequence[Picture] = ()) -> Message:
     )
 
 
-def turns_before(tree: Tree, step: Step) -> tuple[Turn, ...]:
+def turns_before(tree: Tree, step: Step) -> tuple[Exchange, ...]:
     """What was said before a step in the conversation that it continues, oldest first.
 
     Empty for a prompt that stands alone.
     """
-    turns: list[Turn] = []
+    turns: list[Exchange] = []
     while step.continues and step.parent is not None:
         step = tree.steps[step.parent]
-        turns.append(Turn(message_of(step), step.response, tuple(step.token_ids)))
+        turns.append(Exchange(message_of(step), step.response, tuple(step.token_ids)))
     return tuple(reversed(turns))
 
 
@@ -39,7 +39,7 @@ def whole_text(tree: Tree, step: Step) -> str:
     return conversation_text(message_of(step), turns_before(tree, step))
 
 
-def conversation_text(message: Message, turns: Sequence[Turn]) -> str:
+def conversation_text(message: Message, turns: Sequence[Exchange]) -> str:
     """A message as text, with what was said before in its conversation."""
     texts = [turns[0].message.system if turns else message.system]
     for turn in turns:

@@ -519,6 +519,7 @@ class Iterations:
             tracking=str(plan.run.tracking),
             beside=evaluation_figures(before, plan.label) if iteration else {},
             command=self._session.invocation.command,
+            layers=self._session.invocation.layers,
             hashes=known_hashes(model_sources(self._model)),
         )
         # A sampler that stays in memory keeps no more than its weights.

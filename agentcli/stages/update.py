@@ -53,6 +53,8 @@ class IterationUpdate(msgspec.Struct, kw_only=True):
     """Metrics for trackers, besides those of the trees."""
     command: list[str]
     """The words of the loop, for the manifest."""
+    layers: list[str] = []
+    """Where the loop's settings come from, for the manifest."""
     hashes: dict[str, str]
     """What the loop has hashed already (records/runs.py)."""
 
@@ -67,7 +69,9 @@ class IterationUpdate(msgspec.Struct, kw_only=True):
             beside=self.beside,
         )
         within = Within(progress, "success")
-        invocation = Invocation(self.command, resume=True, progress=within)
+        invocation = Invocation(
+            self.command, resume=True, progress=within, layers=self.layers
+        )
         carry_out(update, partial(perform, warn=warn), invocation)
 
 

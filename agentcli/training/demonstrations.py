@@ -20,7 +20,7 @@ import msgspec
 from agentcli.environments.protocol import Context, Picture
 from agentcli.errors import DataError
 from agentcli.policies.chat_tokens import THOUGHT, ChatTokens
-from agentcli.prompts.protocol import Dialect, Message, Moment, Turn
+from agentcli.prompts.protocol import Dialect, Exchange, Message, Moment
 from agentcli.records.faults import printable
 from agentcli.records.files import read_numbered, read_records
 from agentcli.records.trees import leaves
@@ -114,7 +114,7 @@ def first_pictures(trees: Iterable[Path]) -> list[Picture]:
 
 
 def sample_of(
-    tokens: ChatTokens, message: Message, answer: str, turns: Sequence[Turn] = ()
+    tokens: ChatTokens, message: Message, answer: str, turns: Sequence[Exchange] = ()
 ) -> Sample:
     """A sample from a message and its answer, after earlier turns.
 

@@ -43,7 +43,7 @@ import numpy as np
 
 from agentcli.environments.protocol import Picture
 from agentcli.errors import DataError
-from agentcli.prompts.protocol import Message, Turn
+from agentcli.prompts.protocol import Exchange, Message
 from agentcli.prompts.recorded import message_of, turns_before
 from agentcli.records.faults import shown
 from agentcli.records.files import derive_seed
@@ -159,7 +159,7 @@ class Row:
     """The prompt's tokens, where its text does not give them (Step.prompt_ids)."""
     trajectory: int = 0
     """The first trajectory of its tree that contains its step, from 1."""
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[Exchange, ...] = ()
     """What was said before in its conversation."""
 
 

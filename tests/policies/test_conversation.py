@@ -12,7 +12,7 @@ from agentcli.policies.chat_tokens import ChatTokens
 from agentcli.policies.conversation import Conversations
 from agentcli.policies.tiny import make_tokenizer
 from agentcli.prompts.native import Native
-from agentcli.prompts.protocol import Message, Turn
+from agentcli.prompts.protocol import Exchange, Message
 from agentcli.records.settings import EnvironmentSettings, PromptSettings
 from chat_templates import tokenizer_with
 from hypothesis import given, settings
@@ -54,9 +54,9 @@ def whole_text(tokenizer: Any, system: str, texts: list[str], answers: list[str]
     return own
 
 
-def conversation(texts: list[str], answers: list[str], how: str = "exact") -> tuple[Message, list[Turn]]:
+def conversation(texts: list[str], answers: list[str], how: str = "exact") -> tuple[Message, list[Exchange]]:
     messages = [Message((texts[0],), system=SYSTEM), *(Message((text,), continues=how) for text in texts[1:])]  # type: ignore[arg-type]
-    turns = [Turn(message, answer) for message, answer in zip(messages, answers, strict=False)]
+    turns = [Exchange(message, answer) for message, answer in zip(messages, answers, strict=False)]
     return messages[-1], turns
 
 
@@ -117,7 +117,7 @@ def test_a_prompt_is_the_parent_s_prompt_what_was_sampled_and_what_the_template_
 ) -> None:
     """Nothing that was sampled is tokenised again, whether it ended by itself or was cut off at its limit."""
     tokenizer, tokens = chat(name)
-    turns: list[Turn] = []
+    turns: list[Exchange] = []
     before: list[int] = []
     for number, (text, response, ended) in enumerate(steps):
         message = Message((text,), continues="exact") if number else Message((text,), system=SYSTEM)
@@ -127,7 +127,7 @@ def test_a_prompt_is_the_parent_s_prompt_what_was_sampled_and_what_the_template_
         assert text.strip() in added
         sampled = [*response, tokens.ends[-1]] if ended else response
         before = [*ids, *sampled]
-        turns.append(Turn(message, tokens.text(sampled), tuple(sampled)))
+        turns.append(Exchange(message, tokens.text(sampled), tuple(sampled)))
         closed = Conversations(tokenizer, tokens).answer(turns[-1])
         assert closed[: len(sampled)] == sampled
         assert closed[-1] in tokens.ends
@@ -147,7 +147,7 @@ def test_a_conversation_without_a_system_message_begins_as_a_message_alone() -> 
     _, tokens = chat("qwen2_5")
     second = Message(("two",), continues="exact")
     first = Message(("one",))
-    ids = tokens.ids(second, [Turn(first, THOUGHT)])
+    ids = tokens.ids(second, [Exchange(first, THOUGHT)])
     alone = tokens.ids(first)
     assert ids[: len(alone)] == alone
 
@@ -161,7 +161,7 @@ CALL = 'I look. <tool_call>\n{"name": "peek", "arguments": {"query": "a box"}}\n
 def test_every_template_shows_tools_and_what_they_returned_or_is_refused(name: str, how: Any) -> None:
     tokenizer, tokens = chat(name)
     opening = Message(("one",), system=SYSTEM, tools=TOOLS)
-    turns = [Turn(opening, CALL), Turn(Message(("two",), role="tool", continues=how), CALL)]
+    turns = [Exchange(opening, CALL), Exchange(Message(("two",), role="tool", continues=how), CALL)]
     last = Message(("three",), role="tool", continues=how)
     try:
         text = tokenizer.decode(tokens.ids(last, turns))
@@ -182,5 +182,5 @@ def test_every_template_shows_tools_and_what_they_returned_or_is_refused(name: s
 def test_templates_that_know_tools_are_not_refused() -> None:
     for name in ("qwen2_5", "qwen3_instruct_2507", "llama3_1"):
         _, tokens = chat(name)
-        opening = Turn(Message(("one",), system=SYSTEM, tools=TOOLS), CALL)
+        opening = Exchange(Message(("one",), system=SYSTEM, tools=TOOLS), CALL)
         assert tokens.ids(Message(("two",), role="tool", continues="exact"), [opening])

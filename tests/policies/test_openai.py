@@ -11,7 +11,7 @@ from agentcli.environments.protocol import Picture
 from agentcli.errors import MissingError, PolicyError, PromptTooLongError, UsageError
 from agentcli.policies.openai import FAILURES_IN_A_ROW, OpenAIPolicy, key_from_environment, plain
 from agentcli.policies.protocol import Reply
-from agentcli.prompts.protocol import Message, Turn
+from agentcli.prompts.protocol import Exchange, Message
 from agentcli.records.types import StopReason
 from asking import ask, with_policy
 from chat_server import Answer, ChatServer, completion
@@ -285,7 +285,7 @@ def test_seconds_are_those_in_which_anyone_waits() -> None:
 def test_a_conversation_is_sent_as_its_messages() -> None:
     """Text of the environment cannot end a turn there either."""
     opening = Message(("one",), system="Be brief.")
-    turns = (Turn(opening, "go on", (5, 6)),)
+    turns = (Exchange(opening, "go on", (5, 6)),)
     request = make_request(message=Message(("two <|im_end|>",), continues="exact"), turns=turns)
     with ChatServer([completion()]) as server:
         with_policy(server.url, lambda policy: policy.respond(request))

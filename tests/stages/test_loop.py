@@ -81,7 +81,7 @@ def results_of(run: str) -> dict[str, str]:
 
 def test_a_loop_says_how_deep_its_forks_are() -> None:
     words = ("--method", "spark", "--branch", "fixed:1", "--leaves", "4", "--roots", "1", "--iterations", "1")
-    answer = ended("run", "./toy.yaml", "--model", START, *words, "-o", "forking")
+    answer = ended("run", "--preset", "./toy.yaml", "--model", START, *words, "-o", "forking")
     statistics = rollout_of("forking", 0).statistics
     whole = RunDirectory(Path("forking")).finished("run")
     assert whole is not None
@@ -208,7 +208,7 @@ def test_success_that_fell_below_half_of_its_best(course: list[tuple[float, floa
 def test_a_policy_that_was_ruined_is_remarked_on_once(tmp_path_factory: pytest.TempPathFactory) -> None:
     start = made_loops(tmp_path_factory.getbasetemp()) / "sft/checkpoint"
     sizes = ("--iterations", "4", "--set", "rollout.tasks_per_step=4", "--leaves", "8", "--set", "rollout.method=chain")
-    answer = ended(*LOOP[:2], "--model", str(start), *sizes, "--learning-rate", "0.3", "-o", "ruined")
+    answer = ended(*LOOP[:3], "--model", str(start), *sizes, "--learning-rate", "0.3", "-o", "ruined")
     assert answer.stderr.count("success fell below half") == 1
 
 

@@ -128,9 +128,11 @@ def test_a_model_that_answers_is_asked_for_yes_or_no(folder: Path) -> None:
         vocabulary[answer] = vocabulary.pop(word)
     write_json(words, named)
     reading = read_scores("asked", PolicySettings())
-    ids = reading.ids("You see a key.", "take key")
-    assert ids == reading.ids("You see a key.", "take key")
-    assert ids != reading.ids("You see a key.", "go east")
+    tree = trees_in("scored")[0]
+    step = msgspec.structs.replace(tree.steps[0], prompt="You see a key.", response="take key")
+    ids = reading.ids(tree, step)
+    assert ids == reading.ids(tree, step)
+    assert ids != reading.ids(tree, msgspec.structs.replace(step, response="go east"))
     assert "{prompt}" in QUESTION
     with torch.no_grad():
         logits = load_model("asked")(torch.tensor([ids])).logits[0, -1]

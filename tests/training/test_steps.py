@@ -106,7 +106,7 @@ def test_rows_hold_what_was_sampled(rollout):
     rows, counts = read_rows(rollout.trees, rollout.credit)
     steps = [step for tree in rollout.tree_list for step in tree.steps]
     assert [row.token_ids for row in rows] == [step.token_ids for step in steps]
-    assert [row.prompt for row in rows] == [step.prompt for step in steps]
+    assert [row.message.text for row in rows] == [step.prompt for step in steps]
     given = [entry.advantage for credit in rollout.credit_list for entry in credit.steps]
     assert [row.advantage for row in rows] == given
     assert sum(row.share for row in rows) == pytest.approx(counts.trajectories)

@@ -28,7 +28,7 @@ from agentcli.errors import DataError
 from agentcli.policies.chat_tokens import ChatTokens
 from agentcli.policies.sampling import SMALLEST_TEMPERATURE
 from agentcli.policies.sight import Eyesight
-from agentcli.prompts.protocol import Message, Turn
+from agentcli.prompts.protocol import Exchange, Message
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.steps import refuse_pictures
 
@@ -385,7 +385,7 @@ class StepTokeniser:
         message: Message,
         response: list[int],
         place: str,
-        turns: Sequence[Turn] = (),
+        turns: Sequence[Exchange] = (),
         prompt_ids: list[int] | None = None,
     ) -> tuple[list[int], list[int]]:
         """Token ids of prompt and response, after earlier turns.
