@@ -120,6 +120,7 @@ class TransformersPolicy:
             do_sample=False,
             eos_token_id=self.tokens.ends,
             pad_token_id=self._pad,
+            return_dict_in_generate=True,
         )
         with torch.inference_mode():
             batch = self._layout.batch(self._model, items, self._pad)
@@ -130,7 +131,6 @@ class TransformersPolicy:
                 **self._pictures(items, batch),
                 generation_config=configuration,
                 logits_processor=LogitsProcessorList([sampler]),
-                return_dict_in_generate=True,
             )
             sequences = output.sequences
             logprobs = sampler.logprobs(sequences)

@@ -4,12 +4,14 @@ import pytest
 import torch
 from agentcli.records.settings import PolicySettings
 from agentcli.records.training_settings import LoraSettings
+from agentcli.records.types import Step
 from agentcli.training.critic import read_scores
 from refusal import refused
 from safetensors.torch import load_file
 from stopping import Stopped, left, stop_after
 from valued import BETTER, STATES, WORSE, Taken, credit_of, trained, trees_of, write
 
+ALONE = {"observation": "", "state": "", "next_state": "", "next_observation": ""}
 WORTH = {(STATES[0], BETTER): 1.0, (STATES[0], WORSE): 0.25, (STATES[1], BETTER): 0.0, (STATES[1], WORSE): 0.5}
 TAKEN = [Taken(state, action, worth) for (state, action), worth in WORTH.items()]
 SETTINGS = {
@@ -39,7 +41,8 @@ def test_it_finds_the_worth_of_every_step(problem, tmp_path, head):
     assert statistics["target_mean"] == pytest.approx(0.4375)
     reading = read_scores(str(tmp_path / "known/checkpoint"), PolicySettings())
     for (state, action), worth in WORTH.items():
-        ids = reading.ids(state, action)
+        step = Step(id=0, parent=None, prompt=state, response=action, **ALONE)
+        ids = reading.ids(None, step)  # a prompt that stands alone needs no tree
         with torch.no_grad():
             score = reading.values(reading.network, torch.tensor([ids]), torch.tensor([len(ids) - 1]))
         assert float(score) == pytest.approx(worth, abs=0.05)
