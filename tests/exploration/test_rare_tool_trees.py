@@ -221,3 +221,10 @@ def test_a_judge_that_was_not_named_is_the_world_s_own_and_is_announced() -> Non
 def test_no_tools_are_refused_by_the_plan() -> None:
     refused(agentcli(*ROLLOUT, "--env", "toy_world:ToyWorld", "-o", "x"), 2, "rollout.method", "--env")
     assert not Path("x").exists()
+
+
+def test_a_conversation_is_refused_because_it_would_name_another_tool_than_was_run() -> None:
+    done = agentcli(*ROLLOUT, "--set", "prompt.style=chat", "-o", "x")
+    assert done.code == 2
+    assert "rare-tool" in done.stderr
+    assert "prompt.style chat" in done.stderr
