@@ -38,6 +38,7 @@ SMALL = (
 )
 VOLATILE = (
     "seconds",
+    "layers",
     "outputs",
     "started",
     "finished",

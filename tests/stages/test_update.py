@@ -38,7 +38,7 @@ __all__ = ["folder"]
 LOOP = ("run", "--preset", "./toy.yaml", "--model", START)
 BUILT = (*LOOP, "-o", "runs/loop", "-q")
 CHILD = "run.train_in=child"
-TIMES = {"seconds", "started", "finished", "outputs"}
+TIMES = {"seconds", "started", "finished", "outputs", "layers"}
 
 
 def see(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
