@@ -66,16 +66,19 @@ class Layout(Protocol):
         responses: Sequence[list[int]],
         cache: Any,
     ) -> None:
-        """Keeps what the model's cache holds of conversations that may go on."""
-        ...
+        """May keep what the model's cache holds of conversations that may go on."""
+        return None
 
     def forget(self) -> None:
         """Forgets what was kept: the weights are others."""
-        ...
+        return None
 
 
-class ExactLayout:
-    """A layout in which a reply does not depend on the rest of its batch."""
+class ExactLayout(Layout):
+    """A layout in which a reply does not depend on the rest of its batch.
+
+    Nor may it depend on what was asked before, so nothing is kept.
+    """
 
     def key(self, item: Prompted) -> Hashable:
         """Padded length, limit, greedy or not, and the number of pictures."""
@@ -89,20 +92,8 @@ class ExactLayout:
         filler = prompts[:1] * (-len(prompts) % ROWS)
         return _padded(prompts + filler, _bucket(prompts[0]), pad, model.device)
 
-    def keep(
-        self,
-        items: Sequence[Prompted],
-        batch: Batch,
-        responses: Sequence[list[int]],
-        cache: Any,
-    ) -> None:
-        """Keeps nothing: a reply may not depend on what was asked before."""
 
-    def forget(self) -> None:
-        """Does nothing."""
-
-
-class FastLayout:
+class FastLayout(Layout):
     """A layout with full batches of prompts of any length.
 
     If it `shares`, equal prompts are computed once.

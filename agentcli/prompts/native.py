@@ -26,7 +26,8 @@ from agentcli.environments.protocol import (
 )
 from agentcli.prompts.full import Full
 from agentcli.prompts.protocol import Answer, Moment
-from agentcli.records.calls import ANSWER, ToolCall, read_call
+from agentcli.prompts.tools import only_call
+from agentcli.records.calls import ANSWER, read_call
 from agentcli.records.faults import UNREADABLE, shown
 from agentcli.records.settings import PromptSettings
 
@@ -103,11 +104,10 @@ class Native(Full):
 
     def write(self, answer: Answer, moment: Moment) -> str:
         """The answer as text; raises ValueError for an action that is not a call."""
-        (action,) = answer.actions.values()
-        call = read_call(action)
-        if call is None:
-            raise ValueError(f"{action}: not of the form NAME[argument]")
-        return written(answer.reasoning or "", [call])
+        call = only_call(answer)
+        text = json.dumps({"name": call.name, "arguments": {QUERY: call.argument}})
+        written = f"<tool_call>\n{text}\n</tool_call>"
+        return f"{answer.reasoning}\n{written}" if answer.reasoning else written
 
 
 def read_native(text: str) -> NativeCall | None:
@@ -127,15 +127,6 @@ def split_calls(response: str) -> tuple[str, list[str]]:
     if brace and not _thought(thought):
         return "", [brace + rest]
     return _thought(response), []
-
-
-def written(thought: str, calls: list[ToolCall]) -> str:
-    """A response with these calls; `split_calls` reads it back."""
-    parts = [thought] if thought else []
-    for call in calls:
-        text = json.dumps({"name": call.name, "arguments": {QUERY: call.argument}})
-        parts.append(f"<tool_call>\n{text}\n</tool_call>")
-    return "\n".join(parts)
 
 
 def _thought(text: str) -> str:

@@ -14,7 +14,8 @@ from agentcli.environments.protocol import Toolbox, World, world_as
 from agentcli.prompts.full import Full
 from agentcli.prompts.protocol import Answer, Moment
 from agentcli.prompts.tags import between, find_tags, one_line, shown, tag_pattern
-from agentcli.records.calls import ANSWER, ToolCall, read_call
+from agentcli.prompts.tools import only_call
+from agentcli.records.calls import ANSWER, ToolCall
 from agentcli.records.settings import PromptSettings
 
 INSTRUCTIONS = """\
@@ -62,9 +63,6 @@ class Search(Full):
 
     def write(self, answer: Answer, moment: Moment) -> str:
         """The answer as text; raises ValueError for an action that is not a call."""
-        (action,) = answer.actions.values()
-        call = read_call(action)
-        if call is None:
-            raise ValueError(f"{action}: not of the form NAME[argument]")
+        call = only_call(answer)
         thought = f"<think> {answer.reasoning or ''} </think>"
         return f"{thought}<{call.name}> {call.argument} </{call.name}>"

@@ -81,12 +81,17 @@ class Tools(Full):
 
     def write(self, answer: Answer, moment: Moment) -> str:
         """The answer as text; raises ValueError for an action that is not a call."""
-        (action,) = answer.actions.values()
-        call = read_call(action)
-        if call is None:
-            raise ValueError(f"{action}: not of the form NAME[argument]")
         thought = f"<think> {answer.reasoning or ''} </think>"
-        return thought + _written(call)
+        return thought + _written(only_call(answer))
+
+
+def only_call(answer: Answer) -> ToolCall:
+    """The only action of an answer, as a call; raises ValueError for any other."""
+    (action,) = answer.actions.values()
+    call = read_call(action)
+    if call is None:
+        raise ValueError(f"{action}: not of the form NAME[argument]")
+    return call
 
 
 def _written(call: ToolCall) -> str:
