@@ -12,6 +12,7 @@ from agentcli.errors import EngineError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from pools import direct, play, tasks_of, toy, with_pool
+from processes import workers
 from refusal import refusal, refused
 
 
@@ -175,7 +176,7 @@ def test_a_worker_killed_from_outside_is_replaced() -> None:
 
     async def body(pool: EnginePool) -> None:
         state = await play(pool, await pool.start(tasks_of(settings)[0]), "go east", "go east")
-        (worker,) = children(os.getpid())
+        (worker,) = workers()
         process = os.pidfd_open(worker)
         os.kill(worker, signal.SIGKILL)
         select.select([process], [], [])
@@ -237,7 +238,7 @@ def test_a_world_that_cannot_be_set_up_says_so_when_the_pool_opens(
 
     with refusal(code, names):
         with_pool(settings, body)
-    assert children(os.getpid()) == []
+    assert workers() == []
 
 
 def test_closing_fails_what_is_unanswered_and_leaves_no_process() -> None:
@@ -246,7 +247,7 @@ def test_closing_fails_what_is_unanswered_and_leaves_no_process() -> None:
     async def main() -> None:
         async with EnginePool(settings) as pool:
             roots = [await pool.start(task) for task in tasks_of(settings)]
-            assert len(children(os.getpid())) == 2
+            assert len(workers()) == 2
             waiting = asyncio.create_task(pool.step(roots[0], "go west"))
             await pool.step(roots[1], "look")
         with refusal(4):
@@ -255,7 +256,7 @@ def test_closing_fails_what_is_unanswered_and_leaves_no_process() -> None:
             await pool.step(roots[1], "look")
 
     asyncio.run(main())
-    assert children(os.getpid()) == []
+    assert workers() == []
 
 
 def test_a_pool_that_is_not_open_says_how_to_open_it() -> None:
@@ -263,17 +264,3 @@ def test_a_pool_that_is_not_open_says_how_to_open_it() -> None:
         lambda: asyncio.run(EnginePool(toy()).start(Task(id="train/0", world="toy", split="train", kind="open"))),
         remedy="async with",
     )
-
-
-def children(pid: int) -> list[int]:
-    """Process ids of the direct children of a process that have not ended."""
-    found = []
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{entry}/stat") as file:
-                state, parent = file.read().rpartition(")")[2].split()[:2]
-        except OSError:
-            continue
-        if int(parent) == pid and state != "Z":
-            found.append(int(entry))
-    return found
