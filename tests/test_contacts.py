@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,11 @@ from processes import as_here
 WATCHING = Path(__file__).parent / "support/watching"
 SPEAKING = ("CI", "DISABLE_TELEMETRY", "DO_NOT_TRACK", "HF_", "TRANSFORMERS_", "WANDB_", "RAY_", "VLLM_", "GRADIO_")
 """How variables begin that would keep a library quiet: a command must be so without them."""
+# MLflow is tested where it is installed.
+TRACKERS = ("tensorboard", "trackio", "wandb", *(("mlflow",) if find_spec("mlflow") else ()))
 SHARD = ("rollout", "-c", "toy.yaml", "--policy", "random", "--shard")
 OTHERS = [
-    *[(*SFT[:-1], f"tracked-{name}", "--tracker", name) for name in ("tensorboard", "trackio", "wandb")],
+    *[(*SFT[:-1], f"tracked-{name}", "--tracker", name) for name in TRACKERS],
     ("sft", "runs/demos", "-c", "toy.yaml", "--model", START, "--set", "sft.lora.rank=2", "-o", "runs/adapted"),
     ("rollout", *MODEL, "--method", "spark", "--set", "rollout.leaves=6", "-o", "runs/forked"),
     *[(*SHARD, f"{part}/2", "-o", f"runs/part-{part}") for part in (1, 2)],

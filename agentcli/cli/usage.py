@@ -100,8 +100,10 @@ def _problem_of_command(
     # know which arguments the command takes.
     if isinstance(error, typer.BadParameter):
         return f"{_message(error)};"
-    arguments = " and ".join(option.shown for option in command.arguments)
-    return f"{command.name} takes {arguments or 'options only'}: {_message(error)};"
+    taken = " and ".join(option.shown for option in command.arguments) or "options only"
+    if "--preset" in options and not command.arguments:
+        taken += ", a preset as --preset NAME"
+    return f"{command.name} takes {taken}: {_message(error)};"
 
 
 def _need(option: Option) -> str:

@@ -131,7 +131,7 @@ def step_advantages(
     [[1.0, 1.0], [-1.0]]
     """
     _refuse_no_mapping(rollouts)
-    given = read(rollouts, Rollouts, "rollouts.")
+    given = read(msgspec.to_builtins(rollouts, enc_hook=_listed), Rollouts, "rollouts.")
     assign, settings = _made(method, switches)
     _read_messages(given)
     needs = _needs(method, switches)
@@ -181,6 +181,9 @@ def token_advantages(
             "masks: is a list of lists, with a number for each token of a rollout"
         ) from error
     steps = [max(1, sum(mark != 0 for mark, _ in row)) for row in runs]
+    groups = rollouts.get("groups", steps)
+    if len(groups) != len(steps):
+        raise DataError(f"masks: is of {len(steps)} rollouts, groups of {len(groups)}")
     by_step = step_advantages({**rollouts, "steps": steps}, method, **switches)
     tokens = []
     for row, gains in zip(runs, by_step, strict=True):
@@ -200,6 +203,16 @@ def _refuse_no_mapping(rollouts: Any) -> None:
             "rollouts: is a mapping of lists (agentcli.credit.lists.Rollouts), not "
             f"{type(rollouts).__name__}"
         )
+
+
+def _listed(value: Any) -> Any:
+    """A number or an array of numpy or torch, as plain numbers."""
+    if not hasattr(value, "tolist"):
+        raise DataError(
+            f"rollouts: holds a {type(value).__name__}, not only numbers, texts and "
+            "lists of them"
+        )
+    return value.tolist()
 
 
 def _made(

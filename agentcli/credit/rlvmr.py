@@ -24,7 +24,9 @@ from agentcli.credit.leaves import Leaves, outcome_among_leaves
 from agentcli.credit.registry import with_release
 from agentcli.credit.survey import ROOT, AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import GroupSwitches, in_range
-from agentcli.records.types import Credit, Step, Tree, Validity
+from agentcli.errors import DataError
+from agentcli.records.faults import shown
+from agentcli.records.types import IMPORTED, Credit, Step, Tree, Validity
 
 TAGS = ("planning", "explore", "reflection")
 
@@ -52,11 +54,16 @@ def assign(
     survey_by: Callable[[Tree, RlvmrSettings], Survey] = survey_of,
     first_mends: bool = False,
 ) -> Credit:
-    """Returns one StepCredit per row.
+    """Returns one StepCredit per row; raises DataError for an import without any tag.
 
     parts: trajectory and tag (the summands, w included), tag_reward (m), tag_mean (the
     mean that is subtracted from m).
     """
+    if tree.task.world == IMPORTED and not any(step.tag for step in tree.steps):
+        raise DataError(
+            f"task {shown(tree.task.id)}: steps[].tag: no step has any; rlvmr compares "
+            "steps with the same tag, which an import does not read; take --method grpo"
+        )
     survey = survey_by(tree, settings)
     leaves = leaves_of(survey, settings, settings.normalise)
     tags = _tags(survey)

@@ -33,6 +33,7 @@ LACKS: dict[str, tuple[Callable[[Any], bool], str]] = {
         "gigpo, rewardflow, dpepo and grpo-prm refuse the trees; --states observation "
         "takes the last observation for the state",
     ),
+    "tags": (lambda step: bool(step.tag), "rlvmr refuses the trees"),
     "token_ids": (lambda step: bool(step.token_ids), "train refuses the steps"),
     "logprobs": (lambda step: bool(step.logprobs), "train refuses the steps"),
 }

@@ -209,7 +209,8 @@ def forked(progress: Any) -> Any:
 def maker(options: TextWorldOptions, folder: Path) -> Callable[[int], Path]:
     """Makes the game of a seed; a function that returns its file.
 
-    Raises UsageError for a setting that the family has not.
+    Raises UsageError for a setting that the family has not; the function raises it for
+    a value that makes no game.
     """
     from argparse import ArgumentParser
 
@@ -246,7 +247,14 @@ def maker(options: TextWorldOptions, folder: Path) -> Callable[[int], Path]:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder) as making:
                 rules.path = str(Path(making, path.name))
-                game = make(settings, rules)
+                try:
+                    game = make(settings, rules)
+                # What they say of a value that they cannot use.
+                except (AssertionError, TypeError, ValueError) as error:
+                    raise UsageError(
+                        f"{PLACE}.settings: {options.family} makes no game of "
+                        f"{options.settings}: {error}"
+                    ) from error
                 for quest in game.quests:
                     # They come out of sets, whose order no seed determines.
                     quest.fail_events = sorted(quest.fail_events, key=_written)

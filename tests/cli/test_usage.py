@@ -87,6 +87,11 @@ def test_a_wrong_type_of_every_number_of_every_command(path: tuple[str, ...]) ->
             assert refused(*path, name, "many") == refused(*path, f"{name}=many") == wanted
 
 
+def test_a_preset_is_an_option_of_run() -> None:
+    said = refused("run", "quickstart")
+    assert said.startswith("run takes options only, a preset as --preset NAME: ")
+
+
 @PATHS
 def test_an_argument_too_many_of_every_command(path: tuple[str, ...]) -> None:
     arguments = COMMANDS[path].arguments

@@ -4,6 +4,7 @@ import doctest
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from agentcli.credit import lists
 from agentcli.credit.lists import NEEDS, step_advantages, token_advantages
@@ -179,6 +180,28 @@ def test_lists_without_names_are_refused(rollouts: Any) -> None:
         step_advantages(rollouts, "rloo")
     with pytest.raises(DataError, match=r"^rollouts: is a mapping of lists"):
         token_advantages([[1]], rollouts, "rloo")
+
+
+def test_numbers_and_arrays_of_numpy_are_numbers() -> None:
+    groups, rewards = np.array([7, 7]), np.array([1, 0.5], dtype=np.float32)
+    wanted = step_advantages({"groups": [7, 7], "rewards": [1.0, 0.5], "steps": [2, 1]}, "rloo")
+    assert step_advantages({"groups": groups, "rewards": rewards, "steps": np.array([2, 1])}, "rloo") == wanted
+    assert step_advantages({"groups": (7, 7), "rewards": [*rewards], "steps": [2, 1]}, "rloo") == wanted
+    masks = np.array([[1, 0, 2], [0, 1, 0]])
+    assert token_advantages(masks, {"groups": groups, "rewards": rewards}, "rloo") == [
+        [0.5, 0.0, 0.5],
+        [0.0, -0.5, 0.0],
+    ]
+
+
+def test_what_is_no_number_is_named() -> None:
+    with pytest.raises(DataError, match=r"^rollouts: holds a object"):
+        step_advantages({"groups": [7, 7], "rewards": [object(), 0.5]}, "rloo")
+
+
+def test_masks_are_of_as_many_rollouts_as_groups() -> None:
+    with pytest.raises(DataError, match=r"^masks: is of 3 rollouts, groups of 2"):
+        token_advantages([[1], [1], [1]], {"groups": [7, 7], "rewards": [1, 0]}, "rloo")
 
 
 @pytest.mark.parametrize("masks", [None, [1, 0, 1]])

@@ -82,12 +82,14 @@ def test_what_is_missing_is_counted_said_and_refused(form: str) -> None:
     steps = sum(len(tree.steps) for tree in read_trees(Path("runs/i")))
     lacking = read_json(Path("runs/i/manifest.json"), Manifest).stages["import"].statistics["lacking"]
     tokens = 0 if form == "verifiers" else steps
-    assert lacking == {"states": steps, "token_ids": tokens, "logprobs": tokens, "responses": 0}
+    assert lacking == {"states": steps, "tags": steps, "token_ids": tokens, "logprobs": tokens, "responses": 0}
     assert f"without states: {steps} of {steps} steps" in answer.stderr
     assert ("without token_ids" in answer.stderr) == (form != "verifiers")
     for method in STATES:
         refusal = agentcli("assign-credit", "runs/i", "--method", method, "-q", "--set", "credit.outcome=success")
         refused(refusal, 3, ("runs/i/trees.jsonl:1", "steps[0].state"), ("--states observation", "--method grpo"))
+    untagged = agentcli("assign-credit", "runs/i", "--method", "rlvmr", "-q", "--set", "credit.outcome=success")
+    refused(untagged, 3, ("runs/i/trees.jsonl:1", "steps[].tag", "rlvmr"), "--method grpo")
     advice = json.loads(agentcli("show", "runs/i", "--advice", "--json").stdout)
     assert advice["shared"] == advice["returned"] == 0
 

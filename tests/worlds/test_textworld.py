@@ -155,6 +155,12 @@ def test_a_game_is_the_same_in_every_process(cache: Path) -> None:
     assert games[0] == games[1]
 
 
+@pytest.mark.parametrize("level", [400, "deep"])
+def test_a_value_that_makes_no_game_is_a_mistake_in_the_settings(level: object) -> None:
+    poor = world("coin_collector", settings={"level": level})
+    refused(lambda: poor.engine().start(poor.tasks("train")[0]), names=("settings", "coin_collector", str(level)))
+
+
 def test_an_unknown_setting_of_a_family_is_refused() -> None:
     refused(lambda: world("cooking", settings={"lvel": 3}).engine(), names=("settings", "cooking", "lvel"))
     refused(lambda: make_world(EnvironmentSettings(name="textworld", options={"family": "cook"})), names="cook")
