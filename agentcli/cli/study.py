@@ -24,7 +24,10 @@ SIZE = file_option(
     "--size", "One of the sizes in the file; without it the first.", str, "NAME"
 )
 ONLY = file_option(
-    "--only", "Play these arms and the reference; repeatable.", list[str], "ARM"
+    "--only",
+    "Play these arms and the reference, with commas; repeatable.",
+    list[str],
+    "ARM,...",
 )
 SEEDS = file_option(
     "--seeds", "Play these seeds, for instance 0-7; the file's without it."
@@ -106,10 +109,15 @@ def _refuse_absurd(call: Call) -> None:
         raise UsageError("--add-seeds N and --narrower POINTS need each other")
 
 
+def _only(call: Call) -> list[str]:
+    """The arms of --only, which takes several with commas too."""
+    return [arm for typed in call.values["only"] or [] for arm in typed.split(",")]
+
+
 def _plan(call: Call, chosen: "Study", out: Path) -> "StudyPlan":
     from agentcli.stages.study import plan
 
-    return plan(chosen, out, only=call.values["only"] or [], seeds=call.values["seeds"])
+    return plan(chosen, out, only=_only(call), seeds=call.values["seeds"])
 
 
 def _search(
@@ -124,7 +132,7 @@ def _search(
 
     counted = counted_seeds(chosen, call.values["seeds"])
     refuse_counted(search, counted, call.values["add_seeds"] or 0)
-    arms = arms_of(chosen, call.values["only"] or [])
+    arms = arms_of(chosen, _only(call))
     trial = plan(searched(chosen, search, arms), out)
     if trial.left and call.dry:
         _preview(call, trial, call.values["jobs"] or 1)
@@ -208,7 +216,7 @@ def _credit_quality(call: Call, file: Path, out: Path, jobs: int) -> None:
         if values[name] is not None:
             option = f"--{name.replace('_', '-')} {values[name]}"
             raise UsageError(f"{option}: a file of tunnels has none; leave it out")
-    made = plan(file, out, only=values["only"] or [], seeds=values["seeds"])
+    made = plan(file, out, only=_only(call), seeds=values["seeds"])
     if call.dry:
         preview(made, file, json=values["json"])
         return

@@ -369,7 +369,7 @@ def test_a_search_plays_every_arm_with_every_value_and_keeps_the_best_one(file: 
 def test_only_the_arms_that_are_played_are_searched(file: Path) -> None:
     changed(file, "seeds: 0-1", SEARCH)
     changed(file, "reference: grpo", "  gigpo: {credit: {method: gigpo}}\nreference: grpo")
-    answer = in_process("study", str(file), "--only", "gigpo", "--dry-run", "--json")
+    answer = in_process("study", str(file), "--only", "gigpo,gigpo", "--dry-run", "--json")
     assert answer.code == 0, answer
     outputs = json.loads(answer.stdout)["outputs"]
     arms = {Path(one).name for one in outputs if "-0.000" in one}
