@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from agentcli import read_trees
 from agentcli.policies.load import load_model
 from transformers import Qwen2ForCausalLM
 from vllm_commands import NEEDS_VLLM, ON_CPU, REPLICATED, START, Command
@@ -62,3 +63,16 @@ def test_weights_with_a_head_of_their_own_in_bfloat16() -> None:
 @pytest.mark.usefixtures("folder")
 def test_adapters() -> None:
     check_gaps(loop("lora", *START[2:], "--lora", "4"))
+
+
+@pytest.mark.usefixtures("folder")
+def test_conversations() -> None:
+    """A prompt holds what was sampled before; vLLM has it in its prefix cache, the trainer in one packed sequence."""
+    chat = ("--set", "prompt.style=chat-compact", "-q")
+    for words in (("demos", *START[:2], "-o", "told"), ("sft", "told", *START[:2], "--model", "tiny", "-o", "taught")):
+        command = Command(*words, *chat)
+        assert command.end() == 0, command.stderr.read_text(encoding="utf-8")
+    iterations = loop("conversations", *START[:2], "--model", "taught/checkpoint", *START[4:], *chat[:2])
+    check_gaps(iterations)
+    steps = [step for tree in read_trees(iterations[-1]) for step in tree.steps]
+    assert any(step.continues for step in steps)
