@@ -34,6 +34,7 @@ from agentcli.analysis.policy_gradients import (
     objective_gradient,
     why_not,
 )
+from agentcli.analysis.study import difference
 from agentcli.analysis.tabular import Field, TabularPolicy
 from agentcli.credit.registry import known
 from agentcli.errors import UsageError
@@ -47,15 +48,15 @@ from agentcli.records.credit_quality import (
 from agentcli.records.files import read_json, write_json
 from agentcli.records.kernel import die_with_parent
 from agentcli.records.section import read
-from agentcli.records.study import seeds_of
+from agentcli.records.study import SeedDifference, seeds_of
 from agentcli.records.types import Tree
 from agentcli.reports.output import print_preview
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.yaml_files import read_yaml
 from agentcli.worlds.tunnel.rules import Tunnel
 
-KEY = "tunnels"
-"""The key by which a study's file is one of this kind."""
+KEYS = ("tunnels", "knobs")
+"""The keys by which a study's file is one of this kind."""
 DIGITS = 6
 """Significant digits of a figure. Sums may be added up in another order elsewhere."""
 NO_GRADIENT = "the policy's gradient is 0 there, so nothing points along it"
@@ -84,15 +85,17 @@ class QualityPlan:
     def file(self, tunnel: str, method: str, seed: int) -> Path:
         """The file of a cell. Its name has a digest of all that the cell depends on."""
         study = self.study
+        place = msgspec.structs.replace(study.places()[tunnel], about="")
         kept = msgspec.structs.replace(
             study,
             title="",
             about="",
             seeds="0",
-            tunnels={tunnel: study.tunnels[tunnel]},
+            tunnels={tunnel: place},
+            knobs={},
+            budget=1,
             methods={method: study.methods[method]},
         )
-        kept.tunnels[tunnel] = msgspec.structs.replace(kept.tunnels[tunnel], about="")
         digest = hashlib.sha256(msgspec.json.encode(kept, order="sorted")).hexdigest()
         return self.out / "cells" / f"{tunnel}.{method}.{seed}-{digest[:8]}.json"
 
@@ -109,7 +112,7 @@ class QualityPlan:
 
 def has_tunnels(path: Path) -> bool:
     """Whether a study's file is of this kind. Raises UsageError for unreadable YAML."""
-    return KEY in read_yaml(path)
+    return any(key in read_yaml(path) for key in KEYS)
 
 
 def plan(
@@ -126,8 +129,9 @@ def plan(
     methods = [name for name in study.methods if not only or name in only]
     place = "seeds" if seeds is None else "--seeds"
     made = QualityPlan(study, out, methods, seeds_of(seeds or study.seeds, place))
-    for tunnel, choice in study.tunnels.items():
-        environment_of(choice, f"{path}: {KEY}.{tunnel}")
+    for tunnel, choice in study.places().items():
+        key = "tunnels" if tunnel in study.tunnels else "knobs"
+        environment_of(choice, f"{path}: {key}.{tunnel}")
         sharing: dict[bytes, list[str]] = {}
         for name in methods:
             try:
@@ -163,12 +167,56 @@ def perform(made: QualityPlan, jobs: int, progress: Progress) -> CreditQuality:
     finally:
         progress.stop()
     cells = []
-    for tunnel in made.study.tunnels:
+    for tunnel in made.study.places():
         for method in made.methods:
             for seed in made.seeds:
                 file = made.file(tunnel, method, seed)
                 cells.append(read_json(file, QualityCell))
-    return CreditQuality(study=msgspec.to_builtins(made.study), cells=cells)
+    return CreditQuality(
+        study=msgspec.to_builtins(made.study),
+        cells=cells,
+        differences=list(turned(made, cells)),
+    )
+
+
+def turned(made: QualityPlan, cells: Sequence[QualityCell]) -> Iterator[SeedDifference]:
+    """What each method gains over the first one, for every setting of a knob."""
+    budget = made.study.budget
+    cosines: dict[tuple[str, str], dict[int, float]] = {}
+    for cell in cells:
+        cosine = cosine_at(cell, budget)
+        if cosine is not None:
+            cosines.setdefault((cell.tunnel, cell.method), {})[cell.seed] = cosine
+    reference, *others = made.methods
+    for name, knob in made.study.knobs.items():
+        for tunnel, _ in knob.settings(name):
+            before = cosines.get((tunnel, reference), {})
+            for method in others:
+                after = cosines.get((tunnel, method), {})
+                seeds = sorted({*before} & {*after})
+                if seeds:
+                    yield difference(
+                        tunnel,
+                        f"cosine at {budget} steps",
+                        method,
+                        seeds,
+                        [before[seed] for seed in seeds],
+                        [after[seed] for seed in seeds],
+                    )
+
+
+def cosine_at(cell: QualityCell, budget: int) -> float | None:
+    """How an update of so many environment steps points along the gradient.
+
+    Divided by its scale, the update lies off the gradient by bias + variance / groups
+    in the mean, in squares of the gradient's length. All of it is taken to be at right
+    angles. None without figures.
+    """
+    if cell.bias is None or cell.variance is None:
+        return None
+    off = cell.bias.value + cell.variance.value * cell.steps / budget
+    # The bias is estimated without bias, and may be below 0.
+    return float((1 + max(off, 0.0)) ** -0.5)
 
 
 def _file(made: QualityPlan, cell: QualityCell) -> Path:
@@ -198,9 +246,11 @@ def end_with_parent() -> None:
 
 def measure(study: Tunnels, job: QualityJob) -> list[QualityCell]:
     """The cells of one job."""
-    choice = study.tunnels[job.tunnel]
-    environment = environment_of(choice, KEY)
-    ground = Field(environment, study.spread, study.skill, job.seed)
+    choice = study.places()[job.tunnel]
+    environment = environment_of(choice, job.tunnel)
+    spread = study.spread if choice.spread is None else choice.spread
+    skill = study.skill if choice.skill is None else choice.skill
+    ground = Field(environment, spread, skill, job.seed)
     arms = {name: arm_of(study, name, choice) for name in job.methods}
     return asyncio.run(_measure(study, job, ground, arms))
 

@@ -8,7 +8,7 @@ from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.option import Option, file_option, running_option
 from agentcli.cli.options import DRY_RUN, JSON, QUIET
-from agentcli.errors import UsageError
+from agentcli.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
     from agentcli.records.study import SearchChoice, Study
@@ -188,7 +188,6 @@ def _list(call: Call) -> None:
 def _report(call: Call, made: "StudyPlan", rules: list[str]) -> None:
     """Writes and prints what has ended so far."""
     from agentcli.analysis.study import results
-    from agentcli.errors import MissingError
     from agentcli.records.files import write_json
     from agentcli.reports.study import draw, print_study
     from agentcli.stages.study import write_took
@@ -206,10 +205,10 @@ def _report(call: Call, made: "StudyPlan", rules: list[str]) -> None:
 
 
 def _credit_quality(call: Call, file: Path, out: Path, jobs: int) -> None:
-    """Measures the credit of a file of tunnels; writes credit-quality.json and .md."""
+    """Measures the credit of a file of tunnels; writes credit-quality.* and a map."""
     from agentcli.analysis.credit_quality import perform, plan, preview
     from agentcli.records.files import write_json
-    from agentcli.reports.credit_quality import print_quality
+    from agentcli.reports.credit_quality import draw_map, print_quality
 
     values = call.values
     for name in ("size", "add_seeds", "narrower"):
@@ -223,6 +222,11 @@ def _credit_quality(call: Call, file: Path, out: Path, jobs: int) -> None:
     quality = perform(made, jobs, call.progress)
     write_json(out / "credit-quality.json", quality)
     print_quality(quality, out, json=values["json"], quiet=values["quiet"])
+    if quality.differences:
+        try:
+            draw_map(quality, out / "credit-map.svg")
+        except MissingError as error:
+            call.progress.note(f"no picture: {error}")
 
 
 def _preview(call: Call, made: "StudyPlan", jobs: int) -> None:

@@ -4,12 +4,13 @@ The file says which tunnels there are, which methods credit them, and how many g
 measured (Tunnels). credit-quality.json holds what came out (CreditQuality).
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from msgspec import Meta, field
 
 from agentcli.records.section import Count, NotNegative, Section
-from agentcli.records.study import Name
+from agentcli.records.study import Name, SeedDifference
 from agentcli.records.training_settings import Aggregate
 from agentcli.records.types import SCHEMA_VERSION, Record
 
@@ -25,6 +26,27 @@ class TunnelChoice(Section, kw_only=True):
     """Steps after which a game is lost."""
     credit: dict[str, Any] = field(default_factory=dict)
     rollout: dict[str, Any] = field(default_factory=dict)
+    spread: NotNegative | None = None
+    """None: the study's."""
+    skill: NotNegative | None = None
+    """None: the study's."""
+
+
+class Knob(TunnelChoice, kw_only=True):
+    """A tunnel with one setting that is turned: a tunnel KNOB-VALUE for each value."""
+
+    values: Annotated[list[int | float], Meta(min_length=2, max_length=20)]
+    """Values of the option of this name, or of `spread` or `skill`."""
+
+    def settings(self, name: str) -> Iterator[tuple[str, TunnelChoice]]:
+        """The tunnels by name, in the order of the values."""
+        common = {key: getattr(self, key) for key in TunnelChoice.__struct_fields__}
+        for value in self.values:
+            if name in ("spread", "skill"):
+                turned = {**common, name: float(value)}
+            else:
+                turned = {**common, "options": {**self.options, name: value}}
+            yield f"{name}-{value}", TunnelChoice(**turned)
 
 
 class MeasuredMethod(Section, kw_only=True):
@@ -61,16 +83,31 @@ class Tunnels(Section, kw_only=True):
     """For instance 0-7. Each seed is another policy, with trees of its own."""
     rollout: dict[str, Any] = field(default_factory=dict)
     """Settings of every exploration method that has them."""
-    tunnels: dict[Name, TunnelChoice]
+    tunnels: dict[Name, TunnelChoice] = field(default_factory=dict)
+    knobs: dict[Name, Knob] = field(default_factory=dict)
+    """Tunnels in which one setting is turned, to see where a method gains on another.
+    """
+    budget: Count = 512
+    """Environment steps of an update, for the comparison over the settings of a knob.
+    """
     methods: dict[Name, MeasuredMethod]
+    """Over the settings of a knob, the first is what the others are compared with."""
 
     def __post_init__(self) -> None:
         """Raises ValueError where nothing would be measured."""
-        for name in ("tunnels", "methods"):
-            if not getattr(self, name):
-                raise ValueError(f"{name}: needs one at least")
+        if not (self.tunnels or self.knobs):
+            raise ValueError("tunnels: needs one at least, or a knob")
+        if not self.methods:
+            raise ValueError("methods: needs one at least")
         if self.groups < 4 * self.update:
             raise ValueError(f"groups: needs four updates, {4 * self.update}, at least")
+
+    def places(self) -> dict[str, TunnelChoice]:
+        """All tunnels by name, those of the knobs too."""
+        turned: dict[str, TunnelChoice] = {}
+        for name, knob in self.knobs.items():
+            turned.update(knob.settings(name))
+        return {**self.tunnels, **turned}
 
 
 class Estimate(Record, kw_only=True):
@@ -129,3 +166,7 @@ class CreditQuality(Record, kw_only=True):
     study: dict[str, Any]
     """The study's file as it was measured."""
     cells: list[QualityCell]
+    differences: list[SeedDifference] = field(default_factory=list)
+    """For every setting of a knob (`panel`): what a method's update of `budget` steps
+    gains in cosine over the first method's, over the seeds' policies.
+    """

@@ -1,7 +1,7 @@
 """The quality of credit, as tables for terminal and Markdown."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from agentcli.records.credit_quality import CreditQuality, Estimate, QualityCell
@@ -55,7 +55,7 @@ def markdown(quality: CreditQuality) -> str:
 def tables(
     quality: CreditQuality,
 ) -> Iterator[tuple[str, Sequence[str], list[list[str]]]]:
-    """Title, heads and rows: the cosines of all tunnels, then each tunnel."""
+    """Title, heads and rows: all tunnels' cosines, each tunnel, and the knobs."""
     by_place: dict[tuple[str, str], list[QualityCell]] = {}
     for cell in quality.cells:
         if cell.unmeasured is None:
@@ -66,7 +66,8 @@ def tables(
     for method in methods:
         cells = [by_place.get((method, tunnel), []) for tunnel in tunnels]
         rows.append([method, *(_shown(_mean(some, "cosine")) for some in cells)])
-    yield "cosine of an update with the true gradient", ("method", *tunnels), rows
+    if tunnels:
+        yield "cosine of an update with the true gradient", ("method", *tunnels), rows
     for tunnel in tunnels:
         about = quality.study["tunnels"][tunnel]["about"]
         rows = []
@@ -78,6 +79,59 @@ def tables(
                 success = [cell.success for cell in some]
         rate = ", ".join(f"{100 * one:.1f}" for one in success)
         yield f"{tunnel}: {about}; success {rate} %", HEADS, rows
+    for knob in quality.study["knobs"]:
+        yield _turned(quality, knob)
+
+
+def _turned(
+    quality: CreditQuality, knob: str
+) -> tuple[str, Sequence[str], list[list[str]]]:
+    """A knob's table: the first method, and what the others gain over it."""
+    study = quality.study
+    values = study["knobs"][knob]["values"]
+    places = [f"{knob}-{value}" for value in values]
+    gains = {(one.arm, one.panel): one for one in quality.differences}
+    success: dict[str, dict[int, float]] = {place: {} for place in places}
+    for cell in quality.cells:
+        if cell.tunnel in success:
+            success[cell.tunnel][cell.seed] = cell.success
+    rates = [_average(success[place].values()) for place in places]
+    reference = {one.panel: one.reference_mean for one in quality.differences}
+    first = next(iter(study["methods"]))
+    rows = [["success, %", *(f"{100 * rate:.1f}" for rate in rates)]]
+    rows.append([first, *(f"{reference.get(place, 0):.3f}" for place in places)])
+    for method in dict.fromkeys(one.arm for one in quality.differences):
+        found = [gains.get((method, place)) for place in places]
+        shown = [f"{one.gain:+.3f} (p {one.p:.2g})" if one else "" for one in found]
+        rows.append([method, *shown])
+    title = (
+        f"{knob}: {study['knobs'][knob]['about']}; cosine of an update of "
+        f"{study['budget']} steps: {first}'s, and what the others add"
+    )
+    return title, ("method", *map(str, values)), rows
+
+
+def _average(values: Iterable[float]) -> float:
+    every = [*values]
+    return math.fsum(every) / len(every)
+
+
+def draw_map(quality: CreditQuality, path: Path) -> None:
+    """Draws what each method gains over the first one, for every setting of a knob.
+
+    Raises MissingError without matplotlib.
+    """
+    from agentcli.reports.plots.figures import map_figure, save
+
+    shown = {(one.arm, one.panel): one.gain for one in quality.differences}
+    sure = {(one.arm, one.panel) for one in quality.differences if one.p < 0.01}
+    panels = {
+        knob: [f"{knob}-{value}" for value in choice["values"]]
+        for knob, choice in quality.study["knobs"].items()
+    }
+    first = next(iter(quality.study["methods"]))
+    unit = f"cosine beyond {first}'s"
+    save(map_figure(shown, sure, panels, unit), path)
 
 
 def _row(cells: Sequence[QualityCell]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from agentcli.analysis.credit_quality import QualityJob, measure, perform, plan
+from agentcli.analysis.credit_quality import QualityJob, cosine_at, measure, perform, plan
 from agentcli.analysis.credit_theory import closed_form, enumerated, grpo_factor
 from agentcli.analysis.policy_gradients import (
     Logits,
@@ -23,7 +23,8 @@ from agentcli.analysis.policy_gradients import (
     objective_gradient,
 )
 from agentcli.analysis.tabular import Field, TabularPolicy
-from agentcli.records.credit_quality import MeasuredMethod, TunnelChoice, Tunnels
+from agentcli.records.credit_quality import CreditQuality, Estimate, MeasuredMethod, QualityCell, TunnelChoice, Tunnels
+from agentcli.records.files import read_json
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import Tree
 from agentcli.reports.credit_quality import distance, markdown
@@ -420,3 +421,75 @@ def test_perform_returns_cells_in_the_order_of_the_file(file: Path) -> None:
         (tunnel, method, seed) for tunnel in ("small", "graded") for method in ("rloo", "carl") for seed in (1, 0)
     ]
     assert markdown(quality).startswith("# Quality of credit")
+
+
+TURNED = """
+title: Turned
+groups: 64
+seeds: 0-1
+rollout: {leaves: 4}
+knobs:
+  doors: {about: more doors, options: {decisions: 1, forced: 0}, max_steps: 1, values: [2, 4]}
+  skill: {options: {decisions: 1, doors: 2, forced: 0}, max_steps: 1, values: [0, 1.5]}
+methods: {rloo: {}, grpo: {}}
+"""
+
+
+def test_a_knob_is_a_tunnel_for_each_value(file: Path) -> None:
+    written = (
+        TURNED[: TURNED.index("knobs:")]
+        + "tunnels: {doors-4: {options: {decisions: 1, doors: 4, forced: 0}, max_steps: 1}}\n"
+    )
+    file.write_text(written + "methods: {rloo: {}, grpo: {}}\n", encoding="utf-8")
+    alone = perform(plan(file, Path("alone")), 1, Progress())
+    file.write_text(TURNED, encoding="utf-8")
+    quality = perform(plan(file, Path("out")), 1, Progress())
+    assert [cell for cell in quality.cells if cell.tunnel == "doors-4"] == alone.cells
+    wins = {cell.tunnel: cell.success for cell in quality.cells if cell.seed == 0}
+    assert wins["doors-2"] > wins["doors-4"]
+    assert wins["skill-1.5"] > wins["skill-0"]
+
+
+def test_over_a_knob_each_method_is_compared_with_the_first_one(file: Path) -> None:
+    file.write_text(TURNED, encoding="utf-8")
+    assert agentcli("study", "q.yaml", "-o", "out", "-q").code == 0
+    quality = read_json(Path("out/credit-quality.json"), CreditQuality)
+    assert [(one.panel, one.arm) for one in quality.differences] == [
+        (place, "grpo") for place in ("doors-2", "doors-4", "skill-0", "skill-1.5")
+    ]
+    by_cell = {(cell.tunnel, cell.method, cell.seed): cosine_at(cell, 512) for cell in quality.cells}
+    for one in quality.differences:
+        gains = [by_cell[one.panel, "grpo", seed] - by_cell[one.panel, "rloo", seed] for seed in one.seeds]  # type: ignore[operator]
+        assert one.gain == pytest.approx(sum(gains) / len(gains))
+    table = Path("out/credit-quality.md").read_text(encoding="utf-8")
+    assert "doors: more doors; cosine of an update of 512 steps: rloo's, and what the others add" in table
+    assert Path("out/credit-map.svg").read_text(encoding="utf-8").count("doors") > 0
+
+
+def test_the_cosine_at_a_number_of_steps_has_a_closed_form() -> None:
+    """Three groups of 4 steps: the mean is off by a bias of 1 and a third of the variance of 6."""
+    figure = {"error": 0.0}
+    cell = QualityCell(tunnel="t", method="grpo", seed=0, steps=4.0)
+    assert cosine_at(cell, 12) is None
+    cell.bias, cell.variance = Estimate(value=1.0, **figure), Estimate(value=6.0, **figure)
+    assert cosine_at(cell, 12) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "names"),
+    [
+        ("values: [2, 4]", "values: [2]", ("q.yaml", "knobs[...].values")),
+        ("  doors: {", "  dors: {", ("q.yaml", "knobs.dors-2.options.dors", "doors")),
+        ("values: [2, 4]", "values: [2, many]", ("q.yaml", "knobs[...].values[1]", "float")),
+    ],
+)
+def test_a_bad_knob_is_refused_by_its_field(file: Path, before: str, after: str, names: tuple[str, ...]) -> None:
+    assert before in TURNED
+    file.write_text(TURNED.replace(before, after, 1), encoding="utf-8")
+    refused(lambda: plan(file, Path("out")), 2, names)
+
+
+def test_the_shipped_knobs_have_six_settings_each() -> None:
+    made = plan(Path(__file__).parents[2] / "studies/what-helps-when.yaml", Path("out"))
+    assert [len(knob.values) for knob in made.study.knobs.values()] == [6] * 6
+    assert len(made.seeds) == 8

@@ -4,7 +4,7 @@ Every function takes plain numbers and returns a matplotlib figure. The same num
 give the same bytes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -189,6 +189,40 @@ def pass_at_k_figure(chances: Mapping[str, Mapping[str, Rate]]) -> "Figure":
     axes.set_xlabel("k")
     axes.set_ylabel("pass@k, %")
     axes.legend(frameon=False)
+    return figure
+
+
+def map_figure(
+    gains: Mapping[tuple[str, str], float],
+    sure: Collection[tuple[str, str]],
+    panels: Mapping[str, Sequence[str]],
+    unit: str,
+) -> "Figure":
+    """A coloured field for each (row, column): blue is a gain, red a loss.
+
+    sure: the fields with a dot. panels: title -> its columns KNOB-VALUE, of which the
+    value is shown.
+    """
+    rows = list(dict.fromkeys(row for row, _ in gains))
+    height = 1.5 + 0.25 * len(rows) * -(-len(panels) // MOST_COLUMNS)
+    lines = -(-len(panels) // MOST_COLUMNS)
+    figure, every = _new_figure(lines, min(len(panels), MOST_COLUMNS), height)
+    most = max(map(abs, gains.values()), default=0.0) or 1.0
+    for axes, (title, columns) in zip(every, panels.items(), strict=False):
+        field = [[gains.get((row, one), np.nan) for one in columns] for row in rows]
+        drawn = axes.pcolormesh(field, cmap="RdBu", vmin=-most, vmax=most)
+        for place, row in enumerate(rows):
+            dots = [x + 0.5 for x, one in enumerate(columns) if (row, one) in sure]
+            axes.plot(dots, [place + 0.5] * len(dots), "k.", markersize=3)
+        axes.set_title(plain(title))
+        values = [one.removeprefix(f"{title}-") for one in columns]
+        axes.set_xticks([x + 0.5 for x in range(len(columns))], values)
+        axes.set_yticks([y + 0.5 for y in range(len(rows))], map(plain, rows))
+        axes.set_ylim(len(rows), 0)
+        axes.grid(visible=False)
+    for axes in every[len(panels) :]:
+        axes.set_axis_off()
+    figure.colorbar(drawn, ax=every, label=unit)
     return figure
 
 
