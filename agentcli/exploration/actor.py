@@ -193,7 +193,7 @@ class Actor:
         if not answer.problem or self.settings.rollout.parser is None:
             return Response(request.message, reply, answer)
         number = index * (self.settings.rollout.distinct + 1) + attempt
-        asked = conversation_text(request.message, request.turns)
+        asked = conversation_text(request.message, request.continued)
         parsed = await self._parsed(node, number, asked, reply.text)
         return Response(
             request.message, reply, parsed or answer, parsed=parsed is not None
@@ -395,8 +395,7 @@ class Actor:
             message,
             seed,
             episode_seed=derive_seed(self.seed, self.task.id, lineage[0]),
-            parent_prompt=self._steps.prompt_before(lineage),
-            turns=node.turns if message.continues else (),
+            turns=node.turns,
         )
 
     def _request_to(
@@ -406,7 +405,6 @@ class Actor:
         message: Message,
         seed: int,
         episode_seed: int,
-        parent_prompt: str = "",
         turns: tuple[Exchange, ...] = (),
     ) -> Request:
         return Request(
@@ -419,7 +417,6 @@ class Actor:
             episode_seed=episode_seed,
             temperature=policy.temperature,
             max_tokens=policy.max_tokens,
-            parent_prompt=parent_prompt,
         )
 
     async def _reply(self, policy: Policy, request: Request) -> Reply:

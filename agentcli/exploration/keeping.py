@@ -18,13 +18,6 @@ class Steps:
         """Adds a step to the tree."""
         self._kept[lineage] = step
 
-    def prompt_before(self, lineage: Lineage) -> str:
-        """For a first child, the prompt of the step before it; "" for any other."""
-        before = self._kept.get(lineage[:-1])
-        if before is None or lineage[-1] > 0:
-            return ""
-        return before.prompt
-
     def leave_out(self, lineage: Lineage) -> None:
         """Removes a step from the tree; its cost stays charged."""
         self._left_out[lineage] = self._kept.pop(lineage)

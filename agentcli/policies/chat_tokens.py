@@ -88,16 +88,18 @@ class ChatTokens:
         message = request.message
         prompt = self.ids(message, request.turns)
         refuse_long_prompt(len(prompt), self._max_prompt_tokens)
-        # The last token that was sampled was not run.
-        before = len(self._said(request)) - 1 if request.turns else 0
+        run_before = 0
+        if message.continues in ("exact", "sampled"):
+            # The last token that was sampled was not run.
+            run_before = len(self._said(request)) - 1
         return Prompted(
             prompt,
             request.seed,
             request.temperature,
             request.max_tokens,
             message=None if self.sight is None else message,
-            grows=bool(message.system or message.continues),
-            run_before=0 if message.continues == "rendered" else before,
+            grows=bool(message.begins or message.continues),
+            run_before=run_before,
         )
 
     def ids(self, message: Message, turns: Sequence[Exchange] = ()) -> list[int]:
@@ -107,7 +109,7 @@ class ChatTokens:
         conversation that does not grow.
         """
         if self.sight is not None:
-            if message.system or message.continues:
+            if message.begins or message.system or message.continues:
                 raise UsageError(
                     "prompt.style chat: this model reads pictures, and its processor "
                     "holds no conversation; choose another style"
@@ -115,8 +117,10 @@ class ChatTokens:
             return self.sight.prompt_ids(message)
         if message.pictures:
             raise UsageError(UNSEEN)
-        if message.system or message.continues:
+        if message.continues:
             return self._conversations.ids(message, turns)
+        if message.begins or message.system:
+            return self._conversations.ids(message, ())
         return self.prompt_ids(message.text)
 
     def answer_ids(self, answer: str) -> list[int]:
@@ -186,32 +190,28 @@ class ChatTokens:
             stop=StopReason.STOP if ended else StopReason.LENGTH,
         )
 
-    def with_shared_tokens(self, reply: Reply, request: Request) -> Reply:
-        """The reply with the number of tokens shared with the parent's prompt.
+    def with_shared_tokens(
+        self, reply: Reply, item: Prompted, request: Request
+    ) -> Reply:
+        """The reply with the number of tokens shared with the step before.
 
-        A conversation also shares the parent's response.
+        A conversation also shares that step's response.
         """
-        if request.turns:
-            return self._sharing(reply, request, self._said(request))
-        if not request.parent_prompt:
+        if not request.turns:
             return reply
-        parent = request.parent_prompt
-        if self.sight is None:
-            # Cached: it was the prompt of the parent.
-            before = self.prompt_ids(parent)
-        else:
-            # Texts come before pictures, and a picture hardly ever occurs twice.
-            before = self.sight.prompt_ids(Message((parent,)))
-        return self._sharing(reply, request, before)
+        shared = item.run_before + 1
+        if not item.run_before:
+            shared = common_prefix(item.prompt, self._said(request))
+        return msgspec.structs.replace(reply, shared_prompt_tokens=shared)
 
     def _said(self, request: Request) -> list[int]:
         """The prompt and the response of the step before, as they were run."""
         *earlier, last = request.turns
-        return self.ids(last.message, earlier) + list(last.token_ids)
-
-    def _sharing(self, reply: Reply, request: Request, before: list[int]) -> Reply:
-        shared = common_prefix(self.prompted(request).prompt, before)
-        return msgspec.structs.replace(reply, shared_prompt_tokens=shared)
+        message = last.message
+        if self.sight is not None:
+            # Texts come before pictures, and a picture hardly ever occurs twice.
+            message = Message((message.text,))
+        return self.ids(message, earlier) + list(last.token_ids)
 
 
 def refuse_long_prompt(tokens: int, limit: int) -> None:

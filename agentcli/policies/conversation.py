@@ -54,11 +54,14 @@ class Conversations:
         if message.continues == "rendered":
             chat = self._chat([*turns, Exchange(message, "")])[:-1]
             return self._ids(chat, turns[0].message.tools)
-        if not turns:
-            return list(self._first(message))
-        opening = turns[0].message
-        self._checked(message.continues == "exact", opening.tools)
+        # A template that does not grow is refused before anything is spent.
+        grows = message.continues or message.begins
+        opening = turns[0].message if turns else message
+        if grows in ("exact", "sampled"):
+            self._checked(grows == "exact", opening.tools)
         ids = list(self._first(opening))
+        if not turns:
+            return ids
         messages = [turn.message for turn in turns[1:]]
         for turn, following in zip(turns, [*messages, message], strict=True):
             ids += self.answer(turn)

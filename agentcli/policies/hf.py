@@ -89,8 +89,9 @@ class TransformersPolicy:
 
     async def respond(self, request: Request) -> Reply:
         """Samples; raises PromptTooLongError above policy.max_prompt_tokens."""
-        reply = await self._batcher.submit(self.tokens.prompted(request))
-        return self.tokens.with_shared_tokens(reply, request)
+        item = self.tokens.prompted(request)
+        reply = await self._batcher.submit(item)
+        return self.tokens.with_shared_tokens(reply, item, request)
 
     @property
     def rows_per_batch(self) -> float:

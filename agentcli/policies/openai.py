@@ -344,7 +344,8 @@ def key_from_environment(variable: str) -> str | None:
 
 def opening_of(request: Request) -> Message:
     """The message that began a request's conversation."""
-    return request.turns[0].message if request.turns else request.message
+    before = request.continued
+    return before[0].message if before else request.message
 
 
 def conversation(request: Request) -> list[dict[str, Any]]:
@@ -353,9 +354,9 @@ def conversation(request: Request) -> list[dict[str, Any]]:
     system = opening_of(request).system
     if system:
         chat.append({"role": "system", "content": plain(system)})
-    messages = [turn.message for turn in request.turns[1:]] + [request.message]
+    messages = [turn.message for turn in request.continued[1:]] + [request.message]
     chat.append({"role": "user", "content": content(opening_of(request))})
-    for number, turn in enumerate(request.turns):
+    for number, turn in enumerate(request.continued):
         following = messages[number]
         thought, calls = split_calls(turn.response)
         call = read_native(calls[0]) if len(calls) == 1 else None

@@ -27,7 +27,9 @@ class Request(msgspec.Struct, kw_only=True, frozen=True):
     message: Message
     """The user message."""
     turns: tuple[Exchange, ...] = ()
-    """What was said before in the conversation that the message continues."""
+    """What was said before, the step before last: a conversation, or that step alone
+    where its message stood alone.
+    """
     moment: Moment
     """The situation, for policies without a model."""
     states: tuple[Any, ...]
@@ -44,10 +46,11 @@ class Request(msgspec.Struct, kw_only=True, frozen=True):
     """64-bit; the same for all steps of a trajectory (used for an expert's habits)."""
     temperature: float
     max_tokens: int
-    parent_prompt: str = ""
-    """The previous step's prompt, for Reply.shared_prompt_tokens; "" if that is not
-    needed.
-    """
+
+    @property
+    def continued(self) -> tuple[Exchange, ...]:
+        """The conversation that the message continues; empty if it begins one."""
+        return self.turns if self.message.continues else ()
 
     @property
     def prompt(self) -> str:
@@ -80,8 +83,8 @@ class Reply(msgspec.Struct, kw_only=True, frozen=True):
     """
     prompt_tokens: int = 0
     shared_prompt_tokens: int = 0
-    """Length of the prefix that the prompt shares with `parent_prompt`, in tokens, if
-    the policy knows it.
+    """Length of the prefix that the prompt shares with what was run for the step
+    before, in tokens, if the policy knows it.
     """
     generated_tokens: int = 0
     """Number of response tokens if token_ids does not contain them; the ledger then

@@ -124,7 +124,7 @@ class VllmPolicy(Waiting):
                 item, self.tokens.ends, replica
             )
         reply = self.tokens.reply(item, response, logprobs)
-        return self.tokens.with_shared_tokens(reply, request)
+        return self.tokens.with_shared_tokens(reply, item, request)
 
     async def load(self, checkpoint: str) -> None:
         """Uses another checkpoint from now on.

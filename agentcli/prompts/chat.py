@@ -51,7 +51,8 @@ class Growing:
             return Message(_joined(now), role=role, continues=self._continues)
         if taken:
             now = [summary(context), *now]
-        return Message(_joined(now), system=system, tools=tools)
+        begins = self._continues
+        return Message(_joined(now), system=system, tools=tools, begins=begins)
 
 
 class Chat(Growing):

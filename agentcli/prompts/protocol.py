@@ -75,6 +75,10 @@ class Message(msgspec.Struct, frozen=True):
     """tool: it is what a call returned."""
     continues: Continues | None = None
     """How it continues the conversation of the step before; None if it stands alone."""
+    begins: Continues | None = None
+    """How the conversation goes on that it begins; None if it begins none, or as
+    recorded.
+    """
 
     @property
     def text(self) -> str:

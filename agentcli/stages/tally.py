@@ -69,6 +69,10 @@ class Tally:
         """Errored leaves whose error came from the world."""
         self._malformed_and_cut = 0
         self._explore = 0
+        self._continued = 0
+        """Steps that continue a conversation."""
+        self._fresh = 0
+        """Steps after others that continue none."""
         self._branching = Branching()
         self._first_malformed: dict[bool, str] = {}
         """The first malformed response, by whether it was cut off."""
@@ -77,6 +81,8 @@ class Tally:
         """Counts one tree."""
         self.counts["trees"] += 1
         for step in tree.steps:
+            self._continued += bool(step.continues)
+            self._fresh += step.parent is not None and not step.continues
             if step.outcome is Outcome.ERRORED:
                 fault = step.error or ""
                 self._error = self._error or fault
@@ -93,17 +99,18 @@ class Tally:
         self._branching.add(tree.steps)
 
     def statistics(self) -> dict[str, Any]:
-        """Three entries for the manifest.
+        """Entries for the manifest.
 
         explore: share of the responses that reason in <explore>, the paper's trigger.
         siblings: number of steps that have a sibling, and the share of distinct actions
         among them: in total, at the initial state, and at forks. None if there are
         none. forks_by_depth: share of the forks at depth 1, 2, ... fork_depth: their
-        median depth, if there are any.
+        median depth, if there are any. restarts: steps before which a conversation
+        began anew (prompt.restart), where there are conversations.
         """
         siblings = Siblings(self.ledger.siblings, self.ledger.distinct_siblings)
         by_depth = shares_by_depth(self._branching.forks)
-        statistics = {
+        statistics: dict[str, Any] = {
             "explore": self._explore / max(1, self.counts["responses"]),
             "siblings": {
                 "steps": siblings.steps,
@@ -114,7 +121,11 @@ class Tally:
             "forks_by_depth": by_depth,
         }
         median = median_depth(by_depth)
-        return statistics if median is None else {**statistics, "fork_depth": median}
+        if median is not None:
+            statistics["fork_depth"] = median
+        if self._continued:
+            statistics["restarts"] = self._fresh
+        return statistics
 
     def _add_response(self, step: Step) -> None:
         if step.stop is not StopReason.NONE:

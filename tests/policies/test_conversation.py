@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trl
 from agentcli.errors import UsageError
@@ -97,6 +98,10 @@ def test_a_template_that_leaves_thoughts_out_is_refused_until_it_is_said_what_is
         names=("prompt.style chat", name),
         remedy="prompt.keep_thinking",
     )
+    opening = Message((texts[0],), system=SYSTEM, begins="exact")
+    refused(partial(tokens.ids, opening), names=("prompt.style chat", name), remedy="prompt.keep_thinking")
+    for begins in ("sampled", "rendered", None):
+        assert tokens.ids(msgspec.structs.replace(opening, begins=begins))
     kept = tokens.ids(*conversation(texts, answers, "sampled"))
     rendered = tokens.ids(*conversation(texts, answers, "rendered"))
     assert tokenizer.decode(kept).count("it is near") == 2

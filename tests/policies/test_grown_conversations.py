@@ -8,18 +8,21 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from agentcli.environments.protocol import Observation
+from agentcli.environments.protocol import Context, Observation
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.registry import make
 from agentcli.exploration.settings import rollout_settings
+from agentcli.policies.chat_tokens import ChatTokens, common_prefix
 from agentcli.policies.hf import TransformersPolicy
 from agentcli.policies.kept_caches import KeptCaches, _size
+from agentcli.prompts.protocol import Moment
 from agentcli.prompts.recorded import message_of, turns_before, whole_text
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, PromptSettings, Settings
 from agentcli.records.trees import children, paths, validate_tree
 from agentcli.records.types import Tree
-from policy_requests import TASK
+from agentcli.stages.tally import Tally
+from policy_requests import TASK, make_request
 from refusal import refused
 from small_world import SmallWorld
 
@@ -108,6 +111,29 @@ def test_a_conversation_begins_anew_with_what_was_done(model: Any, tokenizer: An
         assert begun.system == steps[0].system
         assert len(turns_before(tree, steps[5])) == 2
         assert policy.tokens.ids(message_of(begun), turns_before(tree, begun))
+    tally = Tally()
+    tally.add(tree)
+    begun = [step for step in tree.steps if step.parent is not None and step.system]
+    assert tally.statistics()["restarts"] == len(begun) > 0
+
+
+def test_a_conversation_that_begins_anew_shares_its_beginning(model: Any, tokenizer: Any) -> None:
+    tree, policy = grow(model, tokenizer, steps=4, method="chain", restart=3)
+    expected = 0
+    for step in (step for step in tree.steps if step.parent is not None):
+        before = tree.steps[step.parent]
+        ran = [*policy.tokens.ids(message_of(before), turns_before(tree, before)), *before.token_ids]
+        expected += common_prefix(policy.tokens.ids(message_of(step), turns_before(tree, step)), ran)
+    roots = [len(policy.tokens.ids(message_of(step))) for step in tree.steps if step.parent is None]
+    assert tree.ledger.shared_prompt_tokens == expected + sum(roots[1:])
+
+
+@pytest.mark.parametrize("style", ["chat", "chat-compact"])
+def test_the_first_message_of_a_conversation_is_kept_for_what_follows(style: str, model: Any, tokenizer: Any) -> None:
+    dialect = make_dialect(PromptSettings(style=style), SmallWorld(), False)
+    context = Context(task=TASK, instruction="go", observations=("You see nothing.",), admissible=("look",))
+    request = make_request(message=dialect.ask(Moment(copies=(context,))))
+    assert ChatTokens(tokenizer, None, 4096).prompted(request).grows
 
 
 def test_a_method_that_acts_in_several_copies_holds_no_conversation() -> None:

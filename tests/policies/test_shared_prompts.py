@@ -9,6 +9,7 @@ from agentcli.exploration.registry import make
 from agentcli.exploration.settings import rollout_settings
 from agentcli.policies.chat_tokens import common_prefix
 from agentcli.policies.hf import TransformersPolicy
+from agentcli.prompts.protocol import Exchange, Message
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, PromptSettings, Settings
 from agentcli.records.trees import children
 from agentcli.records.types import Tree
@@ -31,7 +32,8 @@ def test_the_reply_counts_the_tokens_shared_with_the_parent(model: Any, tokenize
     policy = TransformersPolicy(model, tokenizer, PolicySettings())
 
     async def shared(prompt: str, parent: str) -> int:
-        return (await policy.respond(make_request(prompt, max_tokens=2, parent_prompt=parent))).shared_prompt_tokens
+        before = (Exchange(Message((parent,)), ""),) if parent else ()
+        return (await policy.respond(make_request(prompt, max_tokens=2, turns=before))).shared_prompt_tokens
 
     async def work() -> list[int]:
         prompt = "fridge 1 cabinet 2 apple 3"

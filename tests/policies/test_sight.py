@@ -13,7 +13,7 @@ from agentcli.policies.layouts import ExactLayout
 from agentcli.policies.load import load_model, load_tokenizer, sees
 from agentcli.policies.sight import Eyesight, load_sight
 from agentcli.policies.tiny import PICTURE
-from agentcli.prompts.protocol import Message
+from agentcli.prompts.protocol import Exchange, Message
 from agentcli.records.settings import PolicySettings
 from peft import LoraConfig, get_peft_model
 from policy_requests import make_request
@@ -165,7 +165,7 @@ def test_an_adapter_sees_with_the_processor_of_its_base(saved: Path, tmp_path: P
 def test_the_next_tree_of_a_trajectory_shares_its_text() -> None:
     policy = seeing_policy()
     message = Message(("last up", picture(1)))
-    (reply,) = replies(policy, [make_request(seed=1, message=message, parent_prompt="last down")])
+    (reply,) = replies(policy, [make_request(seed=1, message=message, turns=(Exchange(Message(("last down",)), ""),))])
     assert reply.shared_prompt_tokens == 1
     assert reply.prompt_tokens == len(policy.tokens.prompted(make_request(message=message)).prompt)
 

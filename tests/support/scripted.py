@@ -97,7 +97,9 @@ class SeededPolicy(Answering):
             token_ids=tuple(rng.randrange(50) for _ in range(length)),
             logprobs=tuple(-rng.choice((0.25, 0.5, 1.0, 2.0)) for _ in range(length)),
             prompt_tokens=len(request.message.text.split()),
-            shared_prompt_tokens=shared_words(request.message.text, request.parent_prompt),
+            shared_prompt_tokens=shared_words(
+                request.message.text, request.turns[-1].message.text if request.turns else ""
+            ),
             stop=StopReason.STOP,
         )
         if rng.random() < self._breaks:
