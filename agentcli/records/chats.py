@@ -78,6 +78,11 @@ class Conversation(Record, kw_only=True):
     instruction: str
     kind: str
     steps: list[Position]
+    rewards: list[Score]
+    """The world's own reward of every step."""
+    advantages: list[float | None] | msgspec.UnsetType = msgspec.UNSET
+    """The credit of every step, None where none is assigned; not written without one.
+    """
     states: list[str] | msgspec.UnsetType = msgspec.UNSET
     """The exact state keys; not written without them."""
 

@@ -49,6 +49,10 @@ class StepRow(msgspec.Struct, kw_only=True):
     """None if no credit file is given, or none is assigned to this step."""
     pictures: list[str] = []
     """Names of the pictures that the policy saw: files of RUN/pictures."""
+    continues: str | None = None
+    """Set where the prompt is only what was added to a conversation: what was said
+    before is in the rows of the steps before it. None: the prompt is whole.
+    """
 
 
 def mean_advantage(rows: Iterable[StepCredit]) -> float | None:
@@ -102,6 +106,7 @@ def step_row(
         outcome=None if step.outcome is None else step.outcome.value,
         tokens=len(step.token_ids),
         pictures=list(step.pictures or ()),
+        continues=step.continues or None,
     )
 
 

@@ -2,7 +2,8 @@
 
 parquet has one row per step (records/step_rows.py). messages and preferences are JSON
 Lines (records/chats.py), one response per row, with the prompt that the policy got.
-conversations has one trajectory per row, with its reward and its group.
+conversations has one trajectory per row, with its reward, its group, and the reward
+and credit of every step.
 model is the checkpoint as a plain model, with an adapter merged into its base. card is
 the model card that `push` uploads with it.
 
@@ -35,7 +36,7 @@ from agentcli.records.chats import (
 from agentcli.records.files import RecordWriter, derive_seed, write_atomic, writing
 from agentcli.records.pictures import folder_beside, picture_file
 from agentcli.records.runs import RunDirectory
-from agentcli.records.step_rows import StepRow, step_rows
+from agentcli.records.step_rows import StepRow, advantages, step_rows
 from agentcli.records.trees import paths, read_with_credit
 from agentcli.records.types import Credit, Outcome, Step, Tree
 from agentcli.registry import nearest
@@ -110,7 +111,7 @@ class ExportPlan:
             return {"model": self.checkpoint}
         if self.form == "card":
             return {"manifest": RunDirectory(self.run).manifest_path}
-        if self.form == "parquet":
+        if "credit" in FORMS[self.form].options:
             return {"trees": self.trees, "credit": self.credit_file}
         return {"trees": self.trees}
 
@@ -277,16 +278,19 @@ def _messages(plan: ExportPlan, progress: Progress) -> dict[str, int]:
 def _conversations(plan: ExportPlan, progress: Progress) -> dict[str, int]:
     counts = Counter({"trees": 0, "rows": 0})
     with _replacing(plan.out) as part, RecordWriter(part) as writer:
-        for _, tree in checked_trees(plan.trees):
+        for _, tree, credit in _trees_with_credit(plan):
+            assigned = None if credit is None else advantages(credit)
             for steps in paths(tree):
-                writer.write(_conversation(tree, steps))
+                writer.write(_conversation(tree, steps, assigned))
                 counts["rows"] += 1
             counts["trees"] += 1
             progress.advance()
     return dict(counts)
 
 
-def _conversation(tree: Tree, steps: list[Step]) -> Conversation:
+def _conversation(
+    tree: Tree, steps: list[Step], assigned: dict[int, float | None] | None
+) -> Conversation:
     """A trajectory: the instruction, then what was observed and answered in turn."""
     turns = []
     if tree.instruction not in steps[0].observation:
@@ -299,6 +303,9 @@ def _conversation(tree: Tree, steps: list[Step]) -> Conversation:
     if last.next_observation:
         turns += asked(last.next_observation)
     states = [*(step.state for step in steps), last.next_state]
+    by_step: list[float | None] | msgspec.UnsetType = msgspec.UNSET
+    if assigned is not None:
+        by_step = [assigned.get(step.id) for step in steps]
     return Conversation(
         messages=turns,
         reward=score_of(steps),
@@ -309,6 +316,8 @@ def _conversation(tree: Tree, steps: list[Step]) -> Conversation:
         instruction=tree.instruction,
         kind=tree.task.kind,
         steps=[step.id for step in steps],
+        rewards=[step.reward for step in steps],
+        advantages=by_step,
         states=states if all(states) else msgspec.UNSET,
     )
 
@@ -414,7 +423,9 @@ FORMS = {
         file="messages.jsonl", options=("evaluation", "everything"), write=_messages
     ),
     "conversations": ExportForm(
-        file="conversations.jsonl", options=("evaluation",), write=_conversations
+        file="conversations.jsonl",
+        options=("evaluation", "credit"),
+        write=_conversations,
     ),
     "preferences": ExportForm(
         file="preferences.jsonl", options=("evaluation", "pairs"), write=_preferences

@@ -11,7 +11,9 @@ from agentcli import assign, read_trees, to_frame
 from agentcli.policies.load import load_model, load_tokenizer
 from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.records.files import RecordWriter, read_records
+from agentcli.records.step_rows import advantages
 from agentcli.records.training_settings import LoraSettings, TinySettings
+from agentcli.records.trees import paths
 from agentcli.records.types import Outcome, Step, Tree, Validity
 from agentcli.reports.standing import Progress
 from agentcli.stages.export import perform, plan
@@ -65,6 +67,30 @@ def test_a_table_is_the_frame_of_the_trees(run: Path, credit: str | None) -> Non
         assert table.column(name).to_pylist() == frame[name].astype(object).where(frame[name].notna(), None).to_list()
     loaded = load_dataset("parquet", data_files=str(run / "export/steps.parquet"), split="train")
     assert len(loaded) == len(frame)
+
+
+def test_conversations_carry_the_reward_and_the_credit_of_every_step(run: Path) -> None:
+    trees = list(read_trees(run))
+    assert all("advantages" not in row for row in lines(export(run, "conversations")))
+    (run / "export/conversations.jsonl").unlink()
+    assign_credit(msgspec.structs.replace(toy("spark"), credit={"method": "grpo"}), run)
+    rows = lines(export(run, "conversations", credit="grpo"))
+    ways = [(credited, way) for credited in assign(trees, "grpo") for way in paths(credited.tree)]
+    assert len(rows) == len(ways)
+    for row, (credited, way) in zip(rows, ways, strict=True):
+        by_step = advantages(credited.credit)
+        assert row["advantages"] == [by_step[step.id] for step in way]
+        assert row["rewards"] == [step.reward for step in way]
+    assert any(one for row in rows for one in row["advantages"])
+
+
+def test_a_table_says_where_a_prompt_continues_a_conversation(run: Path) -> None:
+    tree = next(iter(read_trees(run)))
+    for step in tree.steps:
+        step.continues = msgspec.UNSET if step.parent is None else "sampled"
+    rewrite(run, [tree])
+    table = pyarrow.parquet.read_table(export(run, "parquet"))
+    assert table.column("continues").to_pylist() == [None if step.parent is None else "sampled" for step in tree.steps]
 
 
 def test_messages_are_the_steps_that_led_to_success(run: Path) -> None:

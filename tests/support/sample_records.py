@@ -191,6 +191,8 @@ def every_record() -> dict[str, Any]:
             group="t",
             instruction="find it",
             kind="k",
+            rewards=[0.0, 1.0],
+            advantages=[None, 0.5],
             steps=[0],
             states=["here", "there"],
         ),
