@@ -51,6 +51,8 @@ class StepCells(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     parent: int = NO_STEP
     prompt: PromptPart
+    continues: bool = False
+    """Whether the prompt is only what was added to the conversation of the parent."""
     response: int
     observation: int
     pictures: list[int] = []
@@ -170,6 +172,7 @@ def _cells(
     return StepCells(
         parent=NO_STEP if step.parent is None else step.parent,
         prompt=prompt,
+        continues=bool(step.continues),
         response=texts.place(step.response),
         observation=texts.place(step.observation),
         pictures=numbers(step.pictures or ()),

@@ -99,5 +99,6 @@ function folds(tree, step) {
     if (event.target.open && event.target.childElementCount < 2) event.target.append(h("pre", { class: "bubble" }, text()));
   } }, h("summary", {}, title));
   const actions = step.admissible.map((place) => tree.text(place));
-  return h("div", { class: "folds" }, fold("prompt", () => tree.prompt(step)), actions.length > 0 && fold(`${actions.length} admissible actions`, () => actions.join("\n")));
+  const asked = step.continues ? "prompt, added to the conversation" : "prompt";
+  return h("div", { class: "folds" }, fold(asked, () => tree.prompt(step)), actions.length > 0 && fold(`${actions.length} admissible actions`, () => actions.join("\n")));
 }

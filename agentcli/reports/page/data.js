@@ -84,7 +84,7 @@ class LoadedTree {
     this.texts = data.texts;
     this.steps = data.steps.map((cells, id) => ({ parent: -1, validity: "valid", outcome: null, tag: -1, error: -1,
       mask: -1, back: -1, pictures: [], next_pictures: [], admissible: [], moves: [], notes: [], surprises: [], token_ends: [], reward: 0, tokens: 0,
-      leaves: 1, success: 0, redrawn: 0, value: null, score: null, stop: "", ...cells, id, children: [] }));
+      leaves: 1, success: 0, continues: false, redrawn: 0, value: null, score: null, stop: "", ...cells, id, children: [] }));
     this.roots = this.steps.filter((step) => step.parent < 0);
     for (const step of this.steps) if (step.parent >= 0) this.steps[step.parent].children.push(step);
     this.leaves = this.orderedLeaves();

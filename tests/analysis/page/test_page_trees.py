@@ -153,6 +153,11 @@ def test_no_step_is_known_to_lead_back_where_states_are_not_known() -> None:
     assert [cells.back for cells in page.steps] == [-1, -1]
 
 
+def test_a_prompt_that_continues_a_conversation_says_so() -> None:
+    page = of(step(0, None, prompt="begin"), step(1, 0, prompt="go on", continues="exact", outcome=SUCCESS))
+    assert [cells.continues for cells in page.steps] == [False, True]
+
+
 def test_leaves_and_successes_are_counted_below_every_step() -> None:
     page = of(step(0, None), step(1, 0, outcome=SUCCESS), step(2, 0, outcome=ERRORED))
     assert [(cells.leaves, cells.success) for cells in page.steps] == [(2, 1), (1, 1), (1, 0)]
