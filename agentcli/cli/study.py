@@ -34,7 +34,10 @@ SEEDS = file_option(
 )
 MOST = 1000
 """Runs at a time, and seeds."""
-WRITTEN = ("study.json", "study.md", "took.yaml", "loops.svg", "gains.svg")
+WRITTEN = (
+    *("study.json", "study.md", "study.svg"),
+    *("took.yaml", "loops.svg", "gains.svg"),
+)
 ADDED = file_option(
     "--add-seeds",
     "Add seeds after those of the file, up to N in all, until --narrower holds.",
@@ -55,7 +58,7 @@ def study(call: Call) -> None:
 
     Every start and arm is an ordinary run below DIR. What has ended is passed over, so
     the same command goes on after a kill, and adds seeds or arms. Writes study.json,
-    study.md, loops.svg and gains.svg. Without FILE the shipped studies are listed.
+    study.md, study.svg, loops.svg and gains.svg. Without FILE the shipped studies are listed.
     """
     from agentcli.analysis.credit_quality import has_tunnels
     from agentcli.records.study import COUNTED

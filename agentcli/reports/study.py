@@ -1,8 +1,12 @@
 """The results of a study, as tables for terminal and Markdown."""
 
 from collections.abc import Iterator, Sequence
+from io import StringIO
 from pathlib import Path
 from shlex import join
+
+from rich.console import Console
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 
 from agentcli.records.files import write_atomic
 from agentcli.records.study import SeedDifference, StudyResults
@@ -13,11 +17,38 @@ from agentcli.reports.tables import markdown_page
 HEADS = ("arm", "seeds", "mean", "gain (95 %)", "p", "paper")
 WINDOW = 5
 """Iterations of the mean that is drawn."""
+SVG = """\
+<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{ font: {char_height}px/{line_height}px monospace }}
+.{unique_id}-title {{ font: bold 18px sans-serif }}
+{styles}
+</style>
+<defs>
+<clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/>
+</clipPath>
+{lines}
+</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})"
+   clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+"""Rich's own form would load fonts from the network."""
+COLUMNS = 110
+"""Width of the table as a picture, in characters."""
 
 
 def print_study(found: StudyResults, out: Path, *, json: bool, quiet: bool) -> None:
-    """Prints the results and writes OUT/study.md."""
+    """Prints the results and writes OUT/study.md and the tables as study.svg."""
     write_atomic(out / "study.md", markdown(found).encode())
+    write_atomic(out / "study.svg", svg(found).encode())
     if json:
         print_json(found)
         return
@@ -25,10 +56,22 @@ def print_study(found: StudyResults, out: Path, *, json: bool, quiet: bool) -> N
         print(out / "study.json")
         return
     terminal = console()
-    for measure, rows in tables(found.differences, found.study["reference"]):
-        terminal.print(seed_table(measure, rows))
+    _print_tables(found, terminal)
     for line in (*remarks(found), page_hint(found, out)):
         terminal.print(line, markup=False, soft_wrap=True)
+
+
+def _print_tables(found: StudyResults, terminal: Console) -> None:
+    for measure, rows in tables(found.differences, found.study["reference"]):
+        terminal.print(seed_table(measure, rows))
+
+
+def svg(found: StudyResults) -> str:
+    """The tables as a picture, for pages that show no Markdown."""
+    paper = Console(record=True, file=StringIO(), width=COLUMNS)
+    _print_tables(found, paper)
+    title = found.study["title"]
+    return paper.export_svg(title=title, theme=DEFAULT_TERMINAL_THEME, code_format=SVG)
 
 
 def page_hint(found: StudyResults, out: Path) -> str:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -471,4 +472,8 @@ def test_a_killed_study_goes_on_to_the_same_figures(file: Path) -> None:
     typed = page_hint(found, Path("killed")).rpartition("agentcli ")[2]
     assert in_process(*shlex.split(typed)).code == 0
     assert Path("killed/view.html").exists()
-    assert Path("killed/loops.svg").read_bytes() == Path("whole/loops.svg").read_bytes()
+    for picture in ("loops.svg", "study.svg"):
+        assert Path("killed", picture).read_bytes() == Path("whole", picture).read_bytes()
+    table = ElementTree.fromstring(Path("whole/study.svg").read_text(encoding="utf-8"))
+    assert "rewardflow" in "".join(table.itertext())
+    assert "http" not in Path("whole/study.svg").read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
