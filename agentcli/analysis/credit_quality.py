@@ -120,13 +120,16 @@ def plan(
 ) -> QualityPlan:
     """The study of a file. Raises UsageError for settings that nothing would take.
 
-    `only` are the methods that are measured.
+    `only` are the methods that are measured; with knobs, the reference is too.
     """
     study = read(read_yaml(path), Tunnels, f"{path}: ")
     unknown = [name for name in only if name not in study.methods]
     if unknown:
         raise UsageError(f"--only {unknown[0]}: there are {', '.join(study.methods)}")
-    methods = [name for name in study.methods if not only or name in only]
+    chosen = {*(only or study.methods)}
+    if study.knobs:
+        chosen.add(study.reference)
+    methods = [name for name in study.methods if name in chosen]
     place = "seeds" if seeds is None else "--seeds"
     made = QualityPlan(study, out, methods, seeds_of(seeds or study.seeds, place))
     for tunnel, choice in study.places().items():
@@ -187,7 +190,8 @@ def turned(made: QualityPlan, cells: Sequence[QualityCell]) -> Iterator[SeedDiff
         cosine = cosine_at(cell, budget)
         if cosine is not None:
             cosines.setdefault((cell.tunnel, cell.method), {})[cell.seed] = cosine
-    reference, *others = made.methods
+    reference = made.study.reference
+    others = [name for name in made.methods if name != reference]
     for name, knob in made.study.knobs.items():
         for tunnel, _ in knob.settings(name):
             before = cosines.get((tunnel, reference), {})
@@ -227,12 +231,14 @@ def preview(made: QualityPlan, file: Path, *, json: bool) -> None:
     """Prints what is left to measure."""
     every = sum(len(job.methods) for job in made.jobs)
     left = sum(len(job.methods) for job in made.left())
-    outputs = [str(made.out / f"credit-quality.{kind}") for kind in ("json", "md")]
+    names = ["credit-quality.json", "credit-quality.md"]
+    if made.study.knobs:
+        names.append("credit-map.svg")
     print_preview(
         "study",
         msgspec.to_builtins(made.study),
         {"study": file},
-        outputs,
+        [str(made.out / name) for name in names],
         {"cells": every, "cells left": left, "groups": left * made.study.groups},
         json=json,
     )

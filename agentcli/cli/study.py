@@ -34,10 +34,7 @@ SEEDS = file_option(
 )
 MOST = 1000
 """Runs at a time, and seeds."""
-WRITTEN = (
-    *("study.json", "study.md", "study.svg"),
-    *("took.yaml", "loops.svg", "gains.svg"),
-)
+WRITTEN = ("study.json", "study.md", "study.svg", "took.yaml", "loops.svg", "gains.svg")
 ADDED = file_option(
     "--add-seeds",
     "Add seeds after those of the file, up to N in all, until --narrower holds.",

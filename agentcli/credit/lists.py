@@ -21,7 +21,7 @@ The reward is the outcome reward R of every method (credit.outcome is score, unl
 is set); the methods that ask who succeeded read `success`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from itertools import groupby
 from typing import Any
 
@@ -181,8 +181,8 @@ def token_advantages(
             "masks: is a list of lists, with a number for each token of a rollout"
         ) from error
     steps = [max(1, sum(mark != 0 for mark, _ in row)) for row in runs]
-    groups = rollouts.get("groups", steps)
-    if len(groups) != len(steps):
+    groups = rollouts.get("groups")
+    if isinstance(groups, Sized) and len(groups) != len(steps):
         raise DataError(f"masks: is of {len(steps)} rollouts, groups of {len(groups)}")
     by_step = step_advantages({**rollouts, "steps": steps}, method, **switches)
     tokens = []

@@ -86,7 +86,7 @@ class ChatTokens:
         Raises PromptTooLongError if it is longer than policy.max_prompt_tokens.
         """
         message = request.message
-        prompt = self.ids(message, request.turns)
+        prompt = self.ids(message, request.continued)
         refuse_long_prompt(len(prompt), self._max_prompt_tokens)
         run_before = 0
         if message.continues in ("exact", "sampled"):
@@ -98,7 +98,7 @@ class ChatTokens:
             request.temperature,
             request.max_tokens,
             message=None if self.sight is None else message,
-            grows=bool(message.begins or message.continues),
+            grows=message.in_chat,
             run_before=run_before,
         )
 
@@ -109,7 +109,7 @@ class ChatTokens:
         conversation that does not grow.
         """
         if self.sight is not None:
-            if message.begins or message.system or message.continues:
+            if message.in_chat:
                 raise UsageError(
                     "prompt.style chat: this model reads pictures, and its processor "
                     "holds no conversation; choose another style"
@@ -117,10 +117,8 @@ class ChatTokens:
             return self.sight.prompt_ids(message)
         if message.pictures:
             raise UsageError(UNSEEN)
-        if message.continues:
+        if message.in_chat:
             return self._conversations.ids(message, turns)
-        if message.begins or message.system:
-            return self._conversations.ids(message, ())
         return self.prompt_ids(message.text)
 
     def answer_ids(self, answer: str) -> list[int]:

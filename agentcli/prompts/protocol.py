@@ -81,6 +81,11 @@ class Message(msgspec.Struct, frozen=True):
     """
 
     @property
+    def in_chat(self) -> bool:
+        """Whether it is part of a conversation that grows."""
+        return bool(self.begins or self.system or self.continues)
+
+    @property
     def text(self) -> str:
         """The texts alone."""
         texts = [part for part in self.parts if isinstance(part, str)]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, field
 
-from agentcli.records.section import Count, NotNegative, Section
+from agentcli.records.section import Count, CountFromZero, NotNegative, Section
 from agentcli.records.study import Name, SeedDifference
 from agentcli.records.training_settings import Aggregate
 from agentcli.records.types import SCHEMA_VERSION, Record
@@ -35,7 +35,9 @@ class TunnelChoice(Section, kw_only=True):
 class Knob(TunnelChoice, kw_only=True):
     """A tunnel with one setting that is turned: a tunnel KNOB-VALUE for each value."""
 
-    values: Annotated[list[int | float], Meta(min_length=2, max_length=20)]
+    values: Annotated[
+        list[CountFromZero | NotNegative], Meta(min_length=2, max_length=20)
+    ]
     """Values of the option of this name, or of `spread` or `skill`."""
 
     def settings(self, name: str) -> Iterator[tuple[str, TunnelChoice]]:
@@ -101,6 +103,16 @@ class Tunnels(Section, kw_only=True):
             raise ValueError("methods: needs one at least")
         if self.groups < 4 * self.update:
             raise ValueError(f"groups: needs four updates, {4 * self.update}, at least")
+        settings = sum(len(knob.values) for knob in self.knobs.values())
+        if len(self.places()) < len(self.tunnels) + settings:
+            raise ValueError(
+                "knobs: a value stands twice, or a tunnel has the name KNOB-VALUE"
+            )
+
+    @property
+    def reference(self) -> str:
+        """The method with which the others are compared over the settings of a knob."""
+        return next(iter(self.methods))
 
     def places(self) -> dict[str, TunnelChoice]:
         """All tunnels by name, those of the knobs too."""

@@ -209,9 +209,9 @@ class PromptSettings(Section, kw_only=True):
     false: the template writes every prompt anew, and nothing is shared. None: such a
     template is refused.
     """
-    restart: Count | None = None
-    """chat: after so many steps the conversation begins anew, with a line that names
-    the actions so far. None: never.
+    restart: Annotated[int, Meta(ge=2, le=1_000_000_000)] | None = None
+    """chat: after so many steps, two at least, the conversation begins anew, with a
+    line that names the actions so far. None: never.
     """
     names: Literal["own", "typed"] = "own"
     """own: the world's own names. typed: placeholders by type (locker 3 for a drawer),

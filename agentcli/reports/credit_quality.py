@@ -1,10 +1,18 @@
 """The quality of credit, as tables for terminal and Markdown."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 
-from agentcli.records.credit_quality import CreditQuality, Estimate, QualityCell
+from msgspec import convert
+
+from agentcli.records.credit_quality import (
+    CreditQuality,
+    Estimate,
+    QualityCell,
+    Tunnels,
+)
 from agentcli.records.files import write_atomic
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.output import console, print_json
@@ -87,33 +95,27 @@ def _turned(
     quality: CreditQuality, knob: str
 ) -> tuple[str, Sequence[str], list[list[str]]]:
     """A knob's table: the first method, and what the others gain over it."""
-    study = quality.study
-    values = study["knobs"][knob]["values"]
-    places = [f"{knob}-{value}" for value in values]
+    study = convert(quality.study, Tunnels)
+    choice = study.knobs[knob]
+    places = [place for place, _ in choice.settings(knob)]
     gains = {(one.arm, one.panel): one for one in quality.differences}
+    means = {one.panel: f"{one.reference_mean:.3f}" for one in quality.differences}
     success: dict[str, dict[int, float]] = {place: {} for place in places}
     for cell in quality.cells:
         if cell.tunnel in success:
             success[cell.tunnel][cell.seed] = cell.success
-    rates = [_average(success[place].values()) for place in places]
-    reference = {one.panel: one.reference_mean for one in quality.differences}
-    first = next(iter(study["methods"]))
+    rates = [fmean(success[place].values()) for place in places]
     rows = [["success, %", *(f"{100 * rate:.1f}" for rate in rates)]]
-    rows.append([first, *(f"{reference.get(place, 0):.3f}" for place in places)])
+    rows.append([study.reference, *(means.get(place, "") for place in places)])
     for method in dict.fromkeys(one.arm for one in quality.differences):
         found = [gains.get((method, place)) for place in places]
         shown = [f"{one.gain:+.3f} (p {one.p:.2g})" if one else "" for one in found]
         rows.append([method, *shown])
     title = (
-        f"{knob}: {study['knobs'][knob]['about']}; cosine of an update of "
-        f"{study['budget']} steps: {first}'s, and what the others add"
+        f"{knob}: {choice.about}; cosine of an update of {study.budget} steps: "
+        f"{study.reference}'s, and what the others add"
     )
-    return title, ("method", *map(str, values)), rows
-
-
-def _average(values: Iterable[float]) -> float:
-    every = [*values]
-    return math.fsum(every) / len(every)
+    return title, ("method", *map(str, choice.values)), rows
 
 
 def draw_map(quality: CreditQuality, path: Path) -> None:
@@ -125,12 +127,12 @@ def draw_map(quality: CreditQuality, path: Path) -> None:
 
     shown = {(one.arm, one.panel): one.gain for one in quality.differences}
     sure = {(one.arm, one.panel) for one in quality.differences if one.p < 0.01}
-    panels = {
-        knob: [f"{knob}-{value}" for value in choice["values"]]
-        for knob, choice in quality.study["knobs"].items()
-    }
-    first = next(iter(quality.study["methods"]))
-    unit = f"cosine beyond {first}'s"
+    study = convert(quality.study, Tunnels)
+    panels = {}
+    for name, knob in study.knobs.items():
+        places = [place for place, _ in knob.settings(name)]
+        panels[name] = dict(zip(map(str, knob.values), places, strict=True))
+    unit = f"cosine beyond {study.reference}'s"
     save(map_figure(shown, sure, panels, unit), path)
 
 

@@ -466,6 +466,14 @@ def test_over_a_knob_each_method_is_compared_with_the_first_one(file: Path) -> N
     assert Path("out/credit-map.svg").read_text(encoding="utf-8").count("doors") > 0
 
 
+def test_over_a_knob_the_reference_is_measured_with_the_chosen_methods(file: Path) -> None:
+    file.write_text(TURNED.replace("grpo: {}}", "grpo: {}, gigpo: {}}"), encoding="utf-8")
+    assert agentcli("study", "q.yaml", "-o", "out", "--only", "gigpo", "-q").code == 0
+    quality = read_json(Path("out/credit-quality.json"), CreditQuality)
+    assert {cell.method for cell in quality.cells} == {"rloo", "gigpo"}
+    assert {one.arm for one in quality.differences} == {"gigpo"}
+
+
 def test_the_cosine_at_a_number_of_steps_has_a_closed_form() -> None:
     """Three groups of 4 steps: the mean is off by a bias of 1 and a third of the variance of 6."""
     figure = {"error": 0.0}
@@ -481,6 +489,9 @@ def test_the_cosine_at_a_number_of_steps_has_a_closed_form() -> None:
         ("values: [2, 4]", "values: [2]", ("q.yaml", "knobs[...].values")),
         ("  doors: {", "  dors: {", ("q.yaml", "knobs.dors-2.options.dors", "doors")),
         ("values: [2, 4]", "values: [2, many]", ("q.yaml", "knobs[...].values[1]", "float")),
+        ("values: [2, 4]", "values: [2, 2]", ("q.yaml", "knobs", "twice")),
+        ("values: [0, 1.5]", "values: [-1, 1.5]", ("q.yaml", "knobs[...].values[0]", "0")),
+        ("knobs:", "tunnels: {doors-4: {}}\nknobs:", ("q.yaml", "knobs", "KNOB-VALUE")),
     ],
 )
 def test_a_bad_knob_is_refused_by_its_field(file: Path, before: str, after: str, names: tuple[str, ...]) -> None:

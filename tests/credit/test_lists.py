@@ -204,6 +204,12 @@ def test_masks_are_of_as_many_rollouts_as_groups() -> None:
         token_advantages([[1], [1], [1]], {"groups": [7, 7], "rewards": [1, 0]}, "rloo")
 
 
+@pytest.mark.parametrize("groups", [None, 7])
+def test_groups_that_are_no_list_are_named(groups: Any) -> None:
+    with pytest.raises(AgentCliError, match=r"^rollouts\.groups: "):
+        token_advantages([[1], [1]], {"groups": groups, "rewards": [1, 0]}, "rloo")
+
+
 @pytest.mark.parametrize("masks", [None, [1, 0, 1]])
 def test_masks_are_lists_of_lists(masks: Any) -> None:
     with pytest.raises(DataError, match=r"^masks: is a list of lists"):

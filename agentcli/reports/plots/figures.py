@@ -4,6 +4,7 @@ Every function takes plain numbers and returns a matplotlib figure. The same num
 give the same bytes.
 """
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -195,28 +196,27 @@ def pass_at_k_figure(chances: Mapping[str, Mapping[str, Rate]]) -> "Figure":
 def map_figure(
     gains: Mapping[tuple[str, str], float],
     sure: Collection[tuple[str, str]],
-    panels: Mapping[str, Sequence[str]],
+    panels: Mapping[str, Mapping[str, str]],
     unit: str,
 ) -> "Figure":
     """A coloured field for each (row, column): blue is a gain, red a loss.
 
-    sure: the fields with a dot. panels: title -> its columns KNOB-VALUE, of which the
-    value is shown.
+    sure: the fields with a dot. panels: title -> what is shown of a column -> column.
     """
     rows = list(dict.fromkeys(row for row, _ in gains))
-    height = 1.5 + 0.25 * len(rows) * -(-len(panels) // MOST_COLUMNS)
-    lines = -(-len(panels) // MOST_COLUMNS)
+    lines = math.ceil(len(panels) / MOST_COLUMNS)
+    height = 1.5 + 0.25 * len(rows) * lines
     figure, every = _new_figure(lines, min(len(panels), MOST_COLUMNS), height)
     most = max(map(abs, gains.values()), default=0.0) or 1.0
     for axes, (title, columns) in zip(every, panels.items(), strict=False):
-        field = [[gains.get((row, one), np.nan) for one in columns] for row in rows]
+        places = list(columns.values())
+        field = [[gains.get((row, one), np.nan) for one in places] for row in rows]
         drawn = axes.pcolormesh(field, cmap="RdBu", vmin=-most, vmax=most)
         for place, row in enumerate(rows):
-            dots = [x + 0.5 for x, one in enumerate(columns) if (row, one) in sure]
+            dots = [x + 0.5 for x, one in enumerate(places) if (row, one) in sure]
             axes.plot(dots, [place + 0.5] * len(dots), "k.", markersize=3)
         axes.set_title(plain(title))
-        values = [one.removeprefix(f"{title}-") for one in columns]
-        axes.set_xticks([x + 0.5 for x in range(len(columns))], values)
+        axes.set_xticks([x + 0.5 for x in range(len(columns))], list(columns))
         axes.set_yticks([y + 0.5 for y in range(len(rows))], map(plain, rows))
         axes.set_ylim(len(rows), 0)
         axes.grid(visible=False)
