@@ -34,6 +34,12 @@ EXPLAINED = (
 )
 
 
+OVER_KNOBS = (
+    "cosine of an update of N steps: 1 / sqrt(1 + bias + variance * steps / N), with the "
+    "steps of one group; p: exact signed-rank test over the seeds' policies"
+)
+
+
 def print_quality(
     quality: CreditQuality, out: Path, *, json: bool, quiet: bool
 ) -> None:
@@ -200,4 +206,7 @@ def remarks(quality: CreditQuality) -> Iterator[str]:
             places.append(cell.tunnel)
     for (method, reason), places in reasons.items():
         yield f"not measured: {method} in {', '.join(dict.fromkeys(places))}: {reason}"
-    yield from EXPLAINED
+    if quality.study["tunnels"]:
+        yield from EXPLAINED
+    if quality.differences:
+        yield OVER_KNOBS

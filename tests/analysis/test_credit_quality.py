@@ -463,6 +463,8 @@ def test_over_a_knob_each_method_is_compared_with_the_first_one(file: Path) -> N
         assert one.gain == pytest.approx(sum(gains) / len(gains))
     table = Path("out/credit-quality.md").read_text(encoding="utf-8")
     assert "doors: more doors; cosine of an update of 512 steps: rloo's, and what the others add" in table
+    assert "p: exact signed-rank test" in table
+    assert "- z: " not in table
     assert Path("out/credit-map.svg").read_text(encoding="utf-8").count("doors") > 0
 
 
