@@ -23,7 +23,7 @@ TO = form_option(
 )
 CREDIT = form_option(
     "--credit",
-    "parquet: advantages of this method. Without it, of the only credit in RUN.",
+    "parquet, conversations: advantages of this method; RUN's only credit without it.",
     metavar="NAME",
     values=completion.credit_files,
 )

@@ -61,7 +61,7 @@ class ExportPlan:
     evaluation: str | None = None
     """Label of the evaluation whose trees are used; None: the run's own trees."""
     credit: str | None = None
-    """Credit method whose advantages a table contains; None: the only one there is."""
+    """Credit method whose advantages are written; None: the only one there is."""
     everything: bool = False
     """Whether messages include failed trajectories."""
     pairs: int = 8
@@ -81,10 +81,13 @@ class ExportPlan:
 
     @property
     def credit_file(self) -> Path | None:
-        """The credit to read; None without credit. Raises DataError."""
+        """The credit to read; None without credit.
+
+        Raises DataError, and UsageError if there is more than one and none is named.
+        """
         if self.evaluation is not None:
             return None
-        if self.credit is None and len(credit_names(self.run)) != 1:
+        if self.credit is None and not credit_names(self.run):
             return None
         return RunDirectory(self.run).existing_credit(self.credit)
 

@@ -265,6 +265,14 @@ def test_what_cannot_be_exported_is_refused(
     assert (run / "trees.jsonl").read_bytes() == before
 
 
+@pytest.mark.parametrize("form", ["parquet", "conversations"])
+def test_of_several_credit_files_one_has_to_be_named(form: str, run: Path) -> None:
+    for method in ("grpo", "rloo"):
+        assign_credit(msgspec.structs.replace(toy("spark"), credit={"method": method}), run)
+    refused(agentcli("export", str(run), "--to", form), 2, names="grpo, rloo", remedy="--credit NAME")
+    assert agentcli("export", str(run), "--to", form, "--credit", "rloo").code == 0
+
+
 def test_the_command_names_the_file_and_counts(run: Path) -> None:
     answer = agentcli("export", str(run), "--to", "parquet", "--json")
     written = json.loads(answer.stdout)
