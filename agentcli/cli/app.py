@@ -103,6 +103,11 @@ def main() -> None:
 def _run(words: list[str]) -> int | None:
     """Runs the command given by the words and returns the exit code."""
     words = without_help(words)
+    # Manifests hold what was typed, and are UTF-8.
+    odd = [word for word in words if word.encode(errors="ignore").decode() != word]
+    if odd:
+        say(f"{odd[0]}: not UTF-8; give the file or folder another name")
+        return UsageError.exit_code
     try:
         # For a completion the shell gives no command, so any of them may be needed.
         app = build(None if ASKED else words)

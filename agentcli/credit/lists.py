@@ -28,8 +28,8 @@ from typing import Any
 import msgspec
 
 from agentcli.credit import registry
-from agentcli.errors import DataError
-from agentcli.records.section import read
+from agentcli.errors import DataError, UsageError
+from agentcli.records.section import Finite, fault_and_path, read
 from agentcli.records.step_rows import advantages
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import (
@@ -124,15 +124,15 @@ def step_advantages(
 
     `rollouts` has the fields of Rollouts; `method` and `switches` are those of
     `agentcli assign-credit`. None: the method assigns none (a broken rollout, or under
-    carl a step without siblings). Raises DataError that names the list that is missing
-    or wrong, UsageError for an unknown list, method or switch.
+    carl a step without siblings). Raises DataError or UsageError (both AgentCliError): one
+    line that names the list, its entry, the method or the switch.
 
     >>> step_advantages({"groups": [7, 7], "rewards": [1, 0], "steps": [2, 1]}, "rloo")
     [[1.0, 1.0], [-1.0]]
     """
     _refuse_no_mapping(rollouts)
-    given = read(msgspec.to_builtins(rollouts, enc_hook=_listed), Rollouts, "rollouts.")
-    assign, settings = _made(method, switches)
+    given = read(_plain(rollouts, "rollouts"), Rollouts, "rollouts.")
+    assign, settings = _made(method, _plain(switches, "switches"))
     _read_messages(given)
     needs = _needs(method, switches)
     for name in sorted(needs):
@@ -174,12 +174,17 @@ def token_advantages(
     [[1.0, 1.0, 0.0, 1.0], [-1.0, 0.0, 0.0, 0.0]]
     """
     _refuse_no_mapping(rollouts)
+    if "steps" in rollouts:
+        raise UsageError("rollouts.steps: the masks tell the steps; leave it out")
     try:
-        runs = [[(mark, len([*run])) for mark, run in groupby(mask)] for mask in masks]
-    except TypeError as error:
+        marks = msgspec.convert(_plain(masks, "masks"), list[list[bool | Finite]])
+    except msgspec.ValidationError as error:
+        fault, path = fault_and_path(error)
         raise DataError(
-            "masks: is a list of lists, with a number for each token of a rollout"
+            f"masks{path}: {fault}; masks is a list of lists, with a number for each "
+            "token of a rollout"
         ) from error
+    runs = [[(mark, len([*run])) for mark, run in groupby(row)] for row in marks]
     steps = [max(1, sum(mark != 0 for mark, _ in row)) for row in runs]
     groups = rollouts.get("groups")
     if isinstance(groups, Sized) and len(groups) != len(steps):
@@ -205,20 +210,29 @@ def _refuse_no_mapping(rollouts: Any) -> None:
         )
 
 
-def _listed(value: Any) -> Any:
-    """A number or an array of numpy or torch, as plain numbers."""
-    if not hasattr(value, "tolist"):
-        raise DataError(
-            f"rollouts: holds a {type(value).__name__}, not only numbers, texts and "
-            "lists of them"
-        )
-    return value.tolist()
+def _plain(values: Any, place: str) -> Any:
+    """The values with numbers and arrays of numpy or torch as plain ones."""
+
+    def listed(value: Any) -> Any:
+        if not hasattr(value, "tolist"):
+            raise DataError(
+                f"{place}: holds a {type(value).__name__}, not only numbers, texts and "
+                "lists of them"
+            )
+        return value.tolist()
+
+    try:
+        return msgspec.to_builtins(values, enc_hook=listed)
+    except RecursionError as error:
+        raise DataError(f"{place}: lists in lists without an end") from error
 
 
 def _made(
     method: str, switches: dict[str, Any]
 ) -> tuple[registry.Assign, msgspec.Struct]:
     """The method with its settings; outcomes are the given rewards, unless set."""
+    if not isinstance(method, str):
+        raise UsageError(f"method: is a name, not {type(method).__name__}")
     named = {"method": method, **switches}
     # ppo rewards either outcomes or steps, and refuses an outcome beside steps.
     by_step = method == "ppo" and switches.get("rewards") == "environment"
@@ -256,6 +270,7 @@ def _read_messages(given: Rollouts) -> None:
         )
     if given.messages is None:
         return
+    _refuse_other_count("messages", given.messages, given)
     seen, said, left = [], [], []
     for row, chat in enumerate(given.messages):
         before: list[list[str]] = [[]]
@@ -291,10 +306,7 @@ def _counts(given: Rollouts) -> list[int]:
     for name, column in {"steps": given.steps, **columns}.items():
         if column is None:
             continue
-        if len(column) != len(found):
-            raise DataError(
-                f"rollouts.{name}: is of {len(column)} rollouts, groups of {len(found)}"
-            )
+        _refuse_other_count(name, column, given)
         for row, entry in enumerate(column):
             if name != "steps" and not isinstance(entry, list):
                 continue
@@ -306,6 +318,15 @@ def _counts(given: Rollouts) -> list[int]:
                 )
             found[row] = length
     return [count or 1 for count in found]
+
+
+def _refuse_other_count(name: str, column: Sized, given: Rollouts) -> None:
+    """Raises DataError for a list of more or fewer rollouts than groups has."""
+    if len(column) != len(given.groups):
+        raise DataError(
+            f"rollouts.{name}: is of {len(column)} rollouts, groups of "
+            f"{len(given.groups)}"
+        )
 
 
 def _members(groups: Sequence[int | str]) -> dict[int | str, list[int]]:

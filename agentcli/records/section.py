@@ -70,7 +70,11 @@ def fault_and_path(error: msgspec.ValidationError) -> tuple[str, str]:
     # msgspec writes "at key in $..." for a key of a mapping and "at $..." for a value.
     text = str(error).replace("`", "").replace("at key in $", "at $")
     fault, _, path = text.partition(" - at $")
-    return f"{fault[:1].lower()}{fault[1:]}", path.lstrip(".")
+    path = path.lstrip(".")
+    missing = fault.removeprefix("Object missing required field ")
+    if missing != fault:
+        return "is missing", f"{path}.{missing}".lstrip(".")
+    return f"{fault[:1].lower()}{fault[1:]}", path
 
 
 def section_in(kind: Any) -> type[msgspec.Struct] | None:

@@ -57,7 +57,7 @@ class ImportPlan(StagePlan):
 
 
 def plan(
-    file: Path,
+    file: Path | None,
     form: str | None,
     out: Path,
     *,
@@ -72,6 +72,8 @@ def plan(
         raise UsageError(f"--from {form}: no such format; {nearest(form, FORMS)}")
     if states not in (None, "none", "observation"):
         raise UsageError(f"--states {states}: must be none or observation")
+    if file is None:
+        raise UsageError(f"name the file: agentcli import FILE --from {form}")
     if success is not None and not 0 < success <= LARGEST_REWARD:
         most = f"{LARGEST_REWARD:g}"
         raise UsageError(f"--success {success}: must be above 0 and at most {most}")

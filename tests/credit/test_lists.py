@@ -2,6 +2,7 @@
 
 import doctest
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -199,6 +200,33 @@ def test_what_is_no_number_is_named() -> None:
         step_advantages({"groups": [7, 7], "rewards": [object(), 0.5]}, "rloo")
 
 
+def test_numbers_of_numpy_are_switches_and_what_never_ends_is_refused() -> None:
+    exact = step_advantages(GROUP, "rewardflow", gamma=0.9)
+    assert step_advantages(GROUP, "rewardflow", gamma=np.float64(0.9)) == exact
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(DataError, match=r"^rollouts: lists in lists without an end"):
+        step_advantages({"groups": endless, "rewards": [1]}, "rloo")
+
+
+@pytest.mark.parametrize(
+    ("lists", "method", "line"),
+    [
+        ({"groups": [7], "rewards": [1]}, None, "method: is a name, not NoneType"),
+        ({}, "grpo", "rollouts.groups: is missing"),
+        ({"groups": [7], "rewards": [1], "messages": []}, "grpo", "rollouts.messages: is of 0 rollouts, groups of 1"),
+    ],
+)
+def test_the_list_that_is_wrong_is_the_one_that_is_named(lists: dict[str, Any], method: Any, line: str) -> None:
+    with pytest.raises(AgentCliError, match=f"^{re.escape(line)}"):
+        step_advantages(lists, method)
+
+
+def test_masks_tell_the_steps() -> None:
+    with pytest.raises(AgentCliError, match=r"^rollouts\.steps: .*leave it out"):
+        token_advantages([[1]], {"groups": [7], "rewards": [1], "steps": [1]}, "grpo")
+
+
 def test_masks_are_of_as_many_rollouts_as_groups() -> None:
     with pytest.raises(DataError, match=r"^masks: is of 3 rollouts, groups of 2"):
         token_advantages([[1], [1], [1]], {"groups": [7, 7], "rewards": [1, 0]}, "rloo")
@@ -210,9 +238,12 @@ def test_groups_that_are_no_list_are_named(groups: Any) -> None:
         token_advantages([[1], [1]], {"groups": groups, "rewards": [1, 0]}, "rloo")
 
 
-@pytest.mark.parametrize("masks", [None, [1, 0, 1]])
-def test_masks_are_lists_of_lists(masks: Any) -> None:
-    with pytest.raises(DataError, match=r"^masks: is a list of lists"):
+@pytest.mark.parametrize(
+    ("masks", "place"),
+    [(None, ": "), ([1, 0, 1], "[0]: "), ([[1], [None]], "[1][0]: "), ([[1, float("nan")], [1]], "[0][1]: ")],
+)
+def test_masks_are_lists_of_lists(masks: Any, place: str) -> None:
+    with pytest.raises(DataError, match=f"^masks{re.escape(place)}.*a list of lists"):
         token_advantages(masks, GROUP, "rloo")
 
 

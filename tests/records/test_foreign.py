@@ -1,6 +1,7 @@
 """Damaged and hostile files of other programs: one line that names file, line and field, and says what to do."""
 
 import json
+import os
 import struct
 import zipfile
 import zlib
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 import zstandard
-from agentcli.records.foreign import rollouts
+from agentcli import read_trees
+from agentcli.records.foreign import inspect_logs, rollouts
 from command_line import agentcli
 from foreign import FORMATS, unpacked
 from refusal import refused
@@ -39,7 +41,7 @@ def changed(position: int, **fields: Any) -> dict[str, Any]:
 
 
 def log(**sample: Any) -> dict[str, Any]:
-    scores = {"won": {"value": "C"}, "style": {"value": {"a": 1}}}
+    scores = {"won": {"value": "C"}, "style": {"value": {"a": 0.25}}}
     return {"eval": {"task": "walk"}, "samples": [{"id": 1, "messages": CHAT["messages"], "scores": scores, **sample}]}
 
 
@@ -103,10 +105,10 @@ def test_the_samples_of_these_tests_are_sound() -> None:
         ("inspect", b"PK\x03\x04 torn", ("no sound zip",)),
         ("inspect", {"samples": []}, ("`eval`",)),
         ("inspect", log(messages=7), ("$.samples[0].messages",)),
-        ("inspect", log(scores={"won": {"value": "great"}}), ("sample 1", "scores.won.value")),
-        ("inspect", log(scores={"won": {"value": [1]}}), ("sample 1", "scores.won.value")),
-        ("inspect", log(scores={"won": {"value": 10**400}}), ("sample 1", "scores.won.value")),
-        ("inspect", log(scores={"won": {"value": 10**400}}, x=float("nan")), ("sample 1", "scores.won.value")),
+        ("inspect", log(scores={"won": {"value": "great"}}), ("sample 1", "scores.won")),
+        ("inspect", log(scores={"won": {"value": [1]}}), ("sample 1", "scores.won")),
+        ("inspect", log(scores={"won": {"value": 10**400}}), ("sample 1", "scores.won")),
+        ("inspect", log(scores={"won": {"value": 10**400}}, x=float("nan")), ("sample 1", "scores.won")),
         ("inspect", log(id="\ud800", x=float("nan")), ("surrogates",)),
         ("inspect", b'{"eval": {}, "x": NaN, "a": ' + b"[" * 100_000, ("recursion",)),
         ("inspect", b'{"eval": {}, "x": NaN, "samples": [{"id": []}]}', ("$.samples[0].id",)),
@@ -140,8 +142,30 @@ def without_null(value: Any) -> Any:
 
 
 def test_another_score_can_be_named() -> None:
-    refused_for("inspect", log(), ("no nothing", "--score won, style"), "--score", "nothing")
-    refused_for("inspect", log(), ("scores.style.value",), "--score", "style")
+    refused_for("inspect", log(), ("no nothing", "--score won, style.a"), "--score", "nothing")
+    refused_for("inspect", log(), ("no style;", "style.a"), "--score", "style")
+    Path("file").write_text(json.dumps(log()), encoding="utf-8")
+    assert attempt("inspect", "--score", "style.a").code == 0
+    (tree,) = read_trees(Path("runs/i"))
+    assert tree.steps[-1].reward == 0.25
+
+
+def test_an_infinite_score_is_no_number() -> None:
+    refused_for("inspect", log(scores={"won": {"value": float("inf")}}), ("scores.won: Infinity is no number",))
+
+
+def test_a_log_that_unpacks_to_more_than_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked(Path())
+    monkeypatch.setattr(inspect_logs, "LARGEST_LOG", 2000)
+    refused_for("inspect", Path("log.eval").read_bytes(), ("unpacks to more than", "leave samples out"))
+
+
+def test_a_file_has_to_be_named_in_utf_8() -> None:
+    refused(agentcli("import", "--from", "messages", "-o", "runs/i"), 2, names="agentcli import FILE")
+    name = os.fsdecode(b"\xff.jsonl")
+    Path(name).write_text(json.dumps(CHAT), encoding="utf-8")
+    refused(agentcli("import", name, "--from", "messages", "-o", "runs/i"), 2, names="not UTF-8", remedy="another name")
+    assert not Path("runs").exists()
 
 
 def test_steps_that_contradict_each_other_are_refused() -> None:

@@ -32,6 +32,8 @@ from agentcli.records.types import LARGEST_REWARD
 
 ZSTANDARD = 93
 """The zip method that Inspect compresses with; Python's zipfile lacks it before 3.14."""
+LARGEST_LOG = 2**32
+"""Most bytes of a log's samples, unpacked: a small file may hold more than memory."""
 AGAIN = "copy the log again, or write it anew with: inspect log convert"
 LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
@@ -100,11 +102,19 @@ def _zipped(
         place = f"{file}: header.json"
         header = _member(opened, members["header.json"], place)
         task = _parsed(header, InspectLog, place).eval.task
+    room = LARGEST_LOG
     for name, info in members.items():
         # A sample that was logged again has the same name, and the last one counts.
         if name.startswith("samples/") and name.endswith(".json"):
             place = f"{file}: {shown(name)}"
-            sample = _parsed(_member(opened, info, place), InspectSample, place)
+            data = _member(opened, info, place)
+            room -= len(data)
+            if room < 0:
+                most = LARGEST_LOG >> 30
+                raise DataError(
+                    f"{file}: unpacks to more than {most} GiB; leave samples out"
+                )
+            sample = _parsed(data, InspectSample, place)
             yield _rollout(sample, task, place, choices)
 
 
@@ -151,7 +161,10 @@ def _parsed(data: bytes, kind: type[rollouts.T], place: str) -> rollouts.T:
     if b"NaN" not in data and b"Infinity" not in data:
         return decoded(data, kind, place, AGAIN)
     try:
-        plain = json.loads(data, parse_constant=lambda _: None)
+        # The others stay texts, which are no scores.
+        plain = json.loads(
+            data, parse_constant=lambda word: None if word == "NaN" else word
+        )
         # Python's reader takes halves of characters, which no tree can hold.
         data = msgspec.json.encode(plain)
     except (ValueError, OverflowError, *UNREADABLE) as error:
@@ -174,17 +187,28 @@ def _rollout(
     return ForeignRollout(place, str(sample.id), turns, kind=task)
 
 
+def _values(sample: InspectSample) -> dict[str, Any]:
+    """The scores by name; a scorer with several has NAME.KEY for each."""
+    values: dict[str, Any] = {}
+    for name, score in (sample.scores or {}).items():
+        if isinstance(score.value, dict):
+            values |= {f"{name}.{key}": value for key, value in score.value.items()}
+        else:
+            values[name] = score.value
+    return values
+
+
 def _reward(sample: InspectSample, place: str, name: str | None) -> float | None:
     """The score as a number; None if there is none. Raises DataError for another one."""
-    scores = sample.scores or {}
-    if not scores:
+    values = _values(sample)
+    if not values:
         return None
-    name = name or next(iter(scores))
-    if name not in scores:
+    name = name or next(iter(values))
+    if name not in values:
         raise DataError(
-            f"{place}: scores: no {shown(name)}; take --score {shown(', '.join(scores))}"
+            f"{place}: scores: no {shown(name)}; take --score {shown(', '.join(values))}"
         )
-    value = scores[name].value
+    value = values[name]
     if isinstance(value, str):
         value = LETTERS.get(value, WORDS.get(value.lower(), value))
     if value is None:
@@ -195,7 +219,7 @@ def _reward(sample: InspectSample, place: str, name: str | None) -> float | None
         reward = float("nan")
     if not abs(reward) <= LARGEST_REWARD:
         raise DataError(
-            f"{place}: scores.{shown(name)}.value: {shown(str(value))} is no number; name "
+            f"{place}: scores.{shown(name)}: {shown(str(value))} is no number; name "
             "another score with --score NAME"
         )
     return reward
