@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from agentcli.records.types import Position, Record, Score
+from agentcli.records.types import Position, Record, Score, Validity
 
 Images = list[str] | msgspec.UnsetType
 """Files of a prompt's pictures, relative to the export folder; absent if it has none.
@@ -85,6 +85,10 @@ class Conversation(Record, kw_only=True):
     """
     states: list[str] | msgspec.UnsetType = msgspec.UNSET
     """The exact state keys; not written without them."""
+    actions: list[str | None]
+    """What every response did."""
+    validity: list[Validity]
+    tags: list[str | None]
 
 
 def asked(text: str, pictures: int = 0) -> list[ChatTurn]:

@@ -42,6 +42,12 @@ class ListedSplit(msgspec.Struct):
     """What its tasks test, as described by the world."""
 
 
+NOTHING_SHOWN = (
+    "nothing was played: the world shows no actions; name some to try, in textarena with "
+    "environment.options.actions"
+)
+
+
 class CheckedTask(msgspec.Struct):
     """The result of playing one task, with engine times in milliseconds."""
 
@@ -209,7 +215,7 @@ class Trial:
         row.problem = (
             _difference(played, replayed)
             or shortfall
-            or ("" if actions else "nothing was played: the world shows no actions")
+            or ("" if actions else NOTHING_SHOWN)
             or await self._fork(replayed, actions)
             or await self._leave(replayed, actions)
         )

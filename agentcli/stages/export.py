@@ -33,6 +33,7 @@ from agentcli.records.chats import (
     answered,
     asked,
 )
+from agentcli.records.faults import shown
 from agentcli.records.files import RecordWriter, derive_seed, write_atomic, writing
 from agentcli.records.pictures import folder_beside, picture_file
 from agentcli.records.runs import RunDirectory
@@ -294,7 +295,15 @@ def _conversations(plan: ExportPlan, progress: Progress) -> dict[str, int]:
 def _conversation(
     tree: Tree, steps: list[Step], assigned: dict[int, float | None] | None
 ) -> Conversation:
-    """A trajectory: the instruction, then what was observed and answered in turn."""
+    """A trajectory: the instruction, then what was observed and answered in turn.
+
+    Raises DataError for steps in several copies of the environment.
+    """
+    if any(step.moves for step in steps):
+        raise DataError(
+            f"task {shown(tree.task.id)}: its steps act in several copies of the "
+            "environment, which no conversation can say; take --to messages"
+        )
     turns = []
     if tree.instruction not in steps[0].observation:
         turns.append(ChatTurn(role="system", content=tree.instruction))
@@ -322,6 +331,9 @@ def _conversation(
         rewards=[step.reward for step in steps],
         advantages=by_step,
         states=states if all(states) else msgspec.UNSET,
+        actions=[step.action for step in steps],
+        validity=[step.validity for step in steps],
+        tags=[step.tag for step in steps],
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from chat_server import ChatServer, completion
+from foreign import FORMATS, unpacked
 
 ROOT = Path(__file__).parents[2]
 FAMILY = (
@@ -83,7 +84,16 @@ def test_a_run_is_sampled_credited_looked_at_and_exported(here: Path) -> None:
     works(here, "compare", "a/evaluation/test.json", "b/evaluation/test.json")
     works(here, "export", "a", "--to", "messages", "--all")
     works(here, "export", "a", "--to", "parquet", "--credit", "grpo")
-    assert {path.name for path in (here / "a" / "export").iterdir()} == {"messages.jsonl", "steps.parquet"}
+    works(here, "export", "a", "--to", "conversations", "--credit", "grpo")
+    files = {path.name for path in (here / "a" / "export").iterdir()}
+    assert files == {"messages.jsonl", "steps.parquet", "conversations.jsonl"}
+
+
+def test_what_others_rolled_out_is_imported_and_credited(here: Path) -> None:
+    for form, file in FORMATS.items():
+        works(here, "import", str(unpacked(here) / file), "--from", form, "--states", "observation", "-o", form)
+        works(here, "assign-credit", form, "--method", "rewardflow")
+        works(here, "export", form, "--to", "conversations")
 
 
 def test_an_endpoint_plays(here: Path) -> None:

@@ -19,6 +19,7 @@ from agentcli.reports.standing import Progress
 from agentcli.stages.export import perform, plan
 from agentcli.training.loop.checkpoints import load_trainable, save_checkpoint
 from command_line import agentcli
+from credit_trees import move
 from datasets import load_dataset
 from drawn import square
 from grown_runs import roll, toy
@@ -263,6 +264,15 @@ def test_what_cannot_be_exported_is_refused(
     before = (run / "trees.jsonl").read_bytes()
     refused(agentcli("export", ".", *words), code, names=names, remedy=remedy)
     assert (run / "trees.jsonl").read_bytes() == before
+
+
+def test_steps_in_several_copies_are_no_conversation(run: Path) -> None:
+    trees = list(read_trees(run))
+    trees[0].steps[0].moves = [move(1, "go")]
+    trees[0].steps[0].action = None
+    rewrite(run, trees)
+    refused(lambda: export(run, "conversations"), 3, names="several copies", remedy="--to messages")
+    assert not (run / "export/conversations.jsonl").exists()
 
 
 @pytest.mark.parametrize("form", ["parquet", "conversations"])

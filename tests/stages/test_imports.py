@@ -10,7 +10,7 @@ from agentcli import read_trees
 from agentcli.credit.registry import make
 from agentcli.records.files import RecordWriter, read_json
 from agentcli.records.trees import paths
-from agentcli.records.types import Manifest, Step, StopReason, Tree
+from agentcli.records.types import Manifest, Step, StopReason, Tree, Validity
 from agentcli.reports.standing import Progress
 from agentcli.stages.export import perform, plan
 from command_line import agentcli
@@ -53,9 +53,9 @@ def test_a_group_is_a_tree_and_every_command_reads_it(form: str) -> None:
         ("assign-credit", "runs/i", "--explain", "best"),
         ("credit", "compare", "runs/i"),
         ("show", "runs/i", "--advice"),
-        ("export", "runs/i", "--to", "parquet"),
+        ("export", "runs/i", "--to", "parquet", "--credit", "grpo"),
         ("export", "runs/i", "--to", "messages", "--all"),
-        ("export", "runs/i", "--to", "conversations"),
+        ("export", "runs/i", "--to", "conversations", "--credit", "grpo"),
         ("view", "runs/i", "-o", "page.html"),
     ):
         answer = agentcli(*words)
@@ -216,7 +216,7 @@ def carried(tree: Tree) -> tuple[object, ...]:
     """What chats carry of a tree."""
 
     def of_step(step: Step) -> tuple[object, ...]:
-        texts = (step.response, step.observation, step.state)
+        texts = (step.response, step.observation, step.state, step.action, step.tag, step.validity)
         end = (step.next_observation, step.next_state, step.outcome) if step.outcome else ()
         return step.id, step.parent, *texts, *end
 
@@ -224,16 +224,17 @@ def carried(tree: Tree) -> tuple[object, ...]:
     return tree.task.id, tree.task.kind, tree.instruction, [of_step(step) for step in tree.steps], totals
 
 
-METHODS = ("grpo", "rloo", "gigpo", "rewardflow", "treerl", "treerpo", "carl", "spark", "arpo")
+METHODS = ("grpo", "rloo", "gigpo", "rewardflow", "dpepo", "treerl", "treerpo", "carl", "spark", "arpo")
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(tree=random_trees(invalid=False), texts=st.lists(st.text(max_size=8), min_size=24, max_size=24))
+@given(tree=random_trees(), texts=st.lists(st.text(max_size=8), min_size=24, max_size=24))
 def test_an_export_imported_again_is_the_same_tree(tree: Tree, texts: list[str], files: Path) -> None:
     for step, text in zip(tree.steps, texts, strict=False):
         step.response, step.moves = text, []
         step.observation = texts[0] if step.parent is None else tree.steps[step.parent].next_observation
-        step.action, step.mask = step.action or "go", None
+        step.action = None if step.validity is Validity.MALFORMED else step.action or "go"
+        step.mask = None
     write(files / "ours", tree)
     (once,) = again(files / "ours", 1)
     assert carried(once) == carried(tree)

@@ -7,6 +7,8 @@ group         Trajectories of one task. Without it: those that open alike.
 truncated     Whether the trajectory was cut off at a limit; `error`: what failed.
 states        State keys: one before each response, and the last one.
 steps         Numbers of the responses: equal ones of a group were sampled once.
+actions       What each response did, where that is not its whole text; null: nothing
+              that could be read. `validity` and `tags` are those of our own steps.
 instruction   The task, where it is not the first message of the user.
 
 `export --to conversations` writes all of them.
@@ -29,7 +31,7 @@ from agentcli.records.foreign.rollouts import (
     digest,
     limited_lines,
 )
-from agentcli.records.types import Position, Reward
+from agentcli.records.types import Position, Reward, Validity
 
 FIELDS = 'each line is {"messages": [...], "reward": NUMBER}'
 
@@ -45,6 +47,9 @@ class ChatRow(msgspec.Struct):
     error: str | None = None
     states: list[str] | None = None
     steps: list[Position] | None = None
+    actions: list[str | None] | None = None
+    validity: list[Validity] | None = None
+    tags: list[str | None] | None = None
     instruction: str | None = None
     kind: str = ""
 
@@ -95,7 +100,7 @@ def turns_of(
 
 
 def _number(row: ChatRow, turns: list[ForeignTurn], place: str) -> None:
-    """Gives the responses their numbers and states. Raises DataError for other counts."""
+    """Gives the responses what has an entry for each of them. Raises DataError for other counts."""
     responses = len(turns)
     if row.steps is not None:
         ascending = all(one < other for one, other in pairwise(row.steps))
@@ -114,3 +119,14 @@ def _number(row: ChatRow, turns: list[ForeignTurn], place: str) -> None:
             )
         for turn, state in zip(turns, row.states, strict=False):
             turn.state = state
+    for name in ("actions", "validity", "tags"):
+        column = getattr(row, name)
+        if column is None:
+            continue
+        if len(column) != responses:
+            raise DataError(
+                f"{place}: {name}: {len(column)} for {responses} responses; give one "
+                f"for each, or leave `{name}` out"
+            )
+        for turn, value in zip(turns, column, strict=True):
+            turn.read[name] = value

@@ -14,7 +14,7 @@ user message.
 
 import hashlib
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -34,6 +34,7 @@ from agentcli.records.types import (
     StopReason,
     Task,
     Tree,
+    Validity,
 )
 
 LARGEST_RECORD = 2**28
@@ -157,6 +158,8 @@ class ForeignTurn:
     temperature: float = 1.0
     cut: bool = False
     """Whether it ended at a limit of tokens."""
+    read: dict[str, Any] = field(default_factory=dict)
+    """What the file says was read from the response: actions, validity, tags."""
     end: Ending | None = None
     """Set if a trajectory ends here."""
 
@@ -290,6 +293,7 @@ def _placed(rollouts: Sequence[ForeignRollout]) -> dict[Hashable, Placed]:
             first = placed.turn
             alike = (placed.parent, first.before) == (parent, turn.before)
             alike &= (first.message, first.state) == (turn.message, turn.state)
+            alike &= first.read == turn.read
             if not alike or first.end or turn.end:
                 raise DataError(
                     f"{rollout.place}: steps[{index}]: {turn.key} is another step in "
@@ -318,6 +322,14 @@ def _step(
     elif len(turn.before) == 1:
         # A single message is asked as it is.
         spoken = [observation]
+    action = turn.read.get("actions", message.action)
+    unread = Validity.MALFORMED if action is None else Validity.VALID
+    validity = turn.read.get("validity", unread)
+    if (validity is Validity.MALFORMED) != (action is None):
+        raise DataError(
+            f"{placed.rollout.place}: validity: a response is malformed where its "
+            "action is null, and only there; correct one of the two"
+        )
     step = Step(
         id=number,
         parent=None if above is None else above.id,
@@ -328,7 +340,9 @@ def _step(
         temperature=turn.temperature,
         stop=StopReason.LENGTH if turn.cut else StopReason.STOP,
         observation=observation,
-        action=message.action,
+        tag=turn.read.get("tags"),
+        action=action,
+        validity=validity,
         state=state,
         next_state="",
         next_observation="",
