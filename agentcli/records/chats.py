@@ -85,10 +85,14 @@ class Conversation(Record, kw_only=True):
     """
     states: list[str] | msgspec.UnsetType = msgspec.UNSET
     """The exact state keys; not written without them."""
+    canonical: list[str | None] | msgspec.UnsetType = msgspec.UNSET
+    """The papers' states; not written without any."""
     actions: list[str | None]
     """What every response did."""
     validity: list[Validity]
     tags: list[str | None]
+    looked: list[bool]
+    """Whether a response only looked, as the world has it."""
 
 
 def asked(text: str, pictures: int = 0) -> list[ChatTurn]:

@@ -315,6 +315,7 @@ def _conversation(
     if last.next_observation:
         turns += asked(last.next_observation)
     states = [*(step.state for step in steps), last.next_state]
+    canonical = [*(step.canonical for step in steps), last.next_canonical]
     by_step: list[float | None] | msgspec.UnsetType = msgspec.UNSET
     if assigned is not None:
         by_step = [assigned.get(step.id) for step in steps]
@@ -331,9 +332,11 @@ def _conversation(
         rewards=[step.reward for step in steps],
         advantages=by_step,
         states=states if all(states) else msgspec.UNSET,
+        canonical=canonical if any(canonical) else msgspec.UNSET,
         actions=[step.action for step in steps],
         validity=[step.validity for step in steps],
         tags=[step.tag for step in steps],
+        looked=[step.looked for step in steps],
     )
 
 

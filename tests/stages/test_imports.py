@@ -217,7 +217,8 @@ def carried(tree: Tree) -> tuple[object, ...]:
 
     def of_step(step: Step) -> tuple[object, ...]:
         texts = (step.response, step.observation, step.state, step.action, step.tag, step.validity)
-        end = (step.next_observation, step.next_state, step.outcome) if step.outcome else ()
+        texts += (step.canonical, step.looked)
+        end = (step.next_observation, step.next_state, step.next_canonical, step.outcome) if step.outcome else ()
         return step.id, step.parent, *texts, *end
 
     totals = [sum(step.reward for step in way) for way in paths(tree)]
@@ -234,7 +235,8 @@ def test_an_export_imported_again_is_the_same_tree(tree: Tree, texts: list[str],
         step.response, step.moves = text, []
         step.observation = texts[0] if step.parent is None else tree.steps[step.parent].next_observation
         step.action = None if step.validity is Validity.MALFORMED else step.action or "go"
-        step.mask = None
+        step.mask, step.looked, step.canonical = None, len(text) > 4, f"at {step.state}"
+        step.next_canonical = f"at {step.next_state}"
     write(files / "ours", tree)
     (once,) = again(files / "ours", 1)
     assert carried(once) == carried(tree)

@@ -5,10 +5,11 @@ reward        A number; `success` may stand for it.
 success       Whether the task was solved. Without it the reward decides.
 group         Trajectories of one task. Without it: those that open alike.
 truncated     Whether the trajectory was cut off at a limit; `error`: what failed.
-states        State keys: one before each response, and the last one.
+states        State keys: one before each response, and the last one; `canonical`: the
+              papers' states likewise.
 steps         Numbers of the responses: equal ones of a group were sampled once.
 actions       What each response did, where that is not its whole text; null: nothing
-              that could be read. `validity` and `tags` are those of our own steps.
+              that could be read. `validity`, `tags` and `looked` are those of our own steps.
 instruction   The task, where it is not the first message of the user.
 
 `export --to conversations` writes all of them.
@@ -36,6 +37,17 @@ from agentcli.records.types import Position, Reward, Validity
 FIELDS = 'each line is {"messages": [...], "reward": NUMBER}'
 
 
+BY_RESPONSE = {
+    "states": 1,
+    "canonical": 1,
+    "actions": 0,
+    "validity": 0,
+    "tags": 0,
+    "looked": 0,
+}
+"""The lists with an entry for each response, and how many entries they have besides."""
+
+
 class ChatRow(msgspec.Struct):
     """One trajectory. Other fields are ignored."""
 
@@ -46,10 +58,12 @@ class ChatRow(msgspec.Struct):
     truncated: bool = False
     error: str | None = None
     states: list[str] | None = None
+    canonical: list[str | None] | None = None
     steps: list[Position] | None = None
     actions: list[str | None] | None = None
     validity: list[Validity] | None = None
     tags: list[str | None] | None = None
+    looked: list[bool] | None = None
     instruction: str | None = None
     kind: str = ""
 
@@ -73,6 +87,7 @@ def read(file: Path, choices: ImportChoices) -> Iterator[ForeignRollout]:
                 error=row.error,
                 after=after,
                 state=row.states[-1] if row.states else "",
+                canonical=row.canonical[-1] if row.canonical else None,
             )
         yield ForeignRollout(
             place=place,
@@ -111,22 +126,15 @@ def _number(row: ChatRow, turns: list[ForeignTurn], place: str) -> None:
             )
         for turn, key in zip(turns, row.steps, strict=True):
             turn.key = key
-    if row.states is not None:
-        if len(row.states) != responses + 1:
-            raise DataError(
-                f"{place}: states: {len(row.states)} for {responses} responses; give "
-                "one before each response and the last one, or leave `states` out"
-            )
-        for turn, state in zip(turns, row.states, strict=False):
-            turn.state = state
-    for name in ("actions", "validity", "tags"):
+    for name, more in BY_RESPONSE.items():
         column = getattr(row, name)
         if column is None:
             continue
-        if len(column) != responses:
+        if len(column) != responses + more:
+            given = "one for each" if not more else "one before each, and the last one"
             raise DataError(
-                f"{place}: {name}: {len(column)} for {responses} responses; give one "
-                f"for each, or leave `{name}` out"
+                f"{place}: {name}: {len(column)} for {responses} responses; give "
+                f"{given}, or leave `{name}` out"
             )
-        for turn, value in zip(turns, column, strict=True):
+        for turn, value in zip(turns, column, strict=False):
             turn.read[name] = value

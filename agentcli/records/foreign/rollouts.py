@@ -137,6 +137,7 @@ class Ending(NamedTuple):
     after: Sequence[ForeignMessage] = ()
     """The messages after the last response."""
     state: str = ""
+    canonical: str | None = None
 
 
 @dataclass(slots=True)
@@ -150,7 +151,6 @@ class ForeignTurn:
     message: ForeignMessage
     key: int | None = None
     """Responses of a group with the same key are one step."""
-    state: str = ""
     prompt_ids: Sequence[Sequence[int]] = ()
     """The tokens of all that was read, in pieces that turns share."""
     token_ids: Sequence[int] = ()
@@ -159,7 +159,7 @@ class ForeignTurn:
     cut: bool = False
     """Whether it ended at a limit of tokens."""
     read: dict[str, Any] = field(default_factory=dict)
-    """What the file says was read from the response: actions, validity, tags."""
+    """What a chat says of the response: states, actions and the like."""
     end: Ending | None = None
     """Set if a trajectory ends here."""
 
@@ -292,8 +292,7 @@ def _placed(rollouts: Sequence[ForeignRollout]) -> dict[Hashable, Placed]:
                 continue
             first = placed.turn
             alike = (placed.parent, first.before) == (parent, turn.before)
-            alike &= (first.message, first.state) == (turn.message, turn.state)
-            alike &= first.read == turn.read
+            alike &= (first.message, first.read) == (turn.message, turn.read)
             if not alike or first.end or turn.end:
                 raise DataError(
                     f"{rollout.place}: steps[{index}]: {turn.key} is another step in "
@@ -311,7 +310,8 @@ def _step(
     message = turn.message
     spoken = [f"{one.role}: {one.text}" for one in turn.before]
     observation = texts_of(turn.before)
-    state = turn.state
+    state = turn.read.get("states", "")
+    canonical = turn.read.get("canonical")
     if not state and choices.states == "observation":
         state = digest(observation)
     if above is not None:
@@ -319,6 +319,7 @@ def _step(
         if above.next_observation == "":
             above.next_observation = observation
             above.next_state = state
+            above.next_canonical = canonical
     elif len(turn.before) == 1:
         # A single message is asked as it is.
         spoken = [observation]
@@ -343,6 +344,8 @@ def _step(
         tag=turn.read.get("tags"),
         action=action,
         validity=validity,
+        canonical=canonical,
+        looked=turn.read.get("looked", False),
         state=state,
         next_state="",
         next_observation="",
@@ -359,6 +362,7 @@ def _end(step: Step, end: Ending, choices: ImportChoices) -> None:
     """Ends a trajectory with this step."""
     step.next_observation = texts_of(end.after)
     step.next_state = end.state
+    step.next_canonical = end.canonical
     if not end.state and choices.states == "observation":
         # Without a last text its state is no other step's.
         after = step.next_observation or f"end of {step.id}: {step.response}"
