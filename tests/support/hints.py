@@ -37,6 +37,7 @@ VALUES = {
     "{name}": "grpo",
     "{method}": "dpepo",
     "{label}": "L0",
+    "{form}": "messages",
     "runs/a": "runs/sft",
     "runs/b": "runs/rl",
     "I/N": "1/2",
