@@ -64,9 +64,12 @@ from agentcli.training.loop.microbatches import (
     Microbatches,
     Packing,
     PackingChoice,
+    RowPath,
     check_packed,
     choose_packing,
     limit_of,
+    pair_cost_of,
+    paths_of,
     row_batch,
     shuffled,
     shuffled_groups,
@@ -129,16 +132,26 @@ class ImitationPlan:
     def microbatches_per_update(self) -> int:
         """Microbatches of each process, the same number in every update."""
         ranks = self.processes.size
-        if self.limit.tokens is None:
+        if self.limit.counts_rows(self._paths):
             return len(self.updates[0]) // (self.limit.rows * ranks)
-        return self.limit.most(list(map(self._lengths, self.updates)), ranks)
+        return self.limit.most(self._paths, ranks)
+
+    @cached_property
+    def _paths(self) -> list[list[RowPath]]:
+        """The samples of each update; those of one sequence together."""
+        packed = self.choice.packing is not None
+        return [paths_of(one, self.samples.__getitem__, packed) for one in self.updates]
 
     def dealt(self) -> Iterator[list[list[Sample]]]:
         """The microbatches of all processes, update after update."""
         count = self.microbatches_per_update * self.processes.size
-        for update in self.updates:
-            parts = self.limit.dealt(self._lengths(update), count)
-            yield [[self.samples[update[place]] for place in part] for part in parts]
+        even = self.limit.counts_rows(self._paths)
+        for paths in self._paths:
+            parts = self.limit.dealt(paths, count, even)
+            rows = (
+                [row for place in part for row in paths[place].rows] for part in parts
+            )
+            yield [[self.samples[row] for row in part] for part in rows]
 
     def parts(self) -> list[SamplePart]:
         """This process's microbatches: every `processes.size`-th one of an update."""
@@ -154,25 +167,21 @@ class ImitationPlan:
         sample = self.samples[number]
         return len(sample.prompt) + len(sample.response)
 
-    def _lengths(self, numbers: Sequence[int]) -> list[int]:
-        """The tokens of each of these samples."""
-        return [self.length(number) for number in numbers]
-
     def packed_as_set(self, wanted: str, model: Any) -> "ImitationPlan":
         """The plan, packed if sft.packing (`wanted`) asks for it.
 
         Raises UsageError for `on` with a model that cannot be packed.
         """
         first = replace(self, updates=self.updates[:UPDATES_COMPARED])
-        apart, together = first.dealt(), first._by_tokens().dealt()
+        apart, together = first.dealt(), first._packed(model).dealt()
         flat = chain.from_iterable
         choice = choose_packing(PACKING, wanted, model, flat(apart), flat(together))
-        plan = self._by_tokens() if choice.packing else self
-        return replace(plan, choice=choice)
+        return self._packed(model) if choice.packing else replace(self, choice=choice)
 
-    def _by_tokens(self) -> "ImitationPlan":
-        """The plan with the samples of each update sorted by their tokens."""
-        return self.sorted_by(lambda number: sort_key(self.samples[number]))
+    def _packed(self, model: Any) -> "ImitationPlan":
+        """The plan with the samples of each update sorted by their tokens, to be packed."""
+        plan = self.sorted_by(lambda number: sort_key(self.samples[number]))
+        return replace(plan, choice=PackingChoice(Packing(pair_cost_of(model))))
 
     def sorted_by(self, key: Callable[[int], Any]) -> "ImitationPlan":
         """The plan with the samples of each update sorted by a key of their numbers."""

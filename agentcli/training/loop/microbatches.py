@@ -65,6 +65,14 @@ def shuffled_groups(keys: Sequence[Hashable], *seed: int | str) -> list[int]:
     return order
 
 
+class RowPath(NamedTuple):
+    """Rows that are one sequence: each continues the one before, as steps of a chat do."""
+
+    rows: list[int]
+    length: int
+    """Tokens of the last row, which has all of them."""
+
+
 class Limit(NamedTuple):
     """What a microbatch may hold."""
 
@@ -72,48 +80,56 @@ class Limit(NamedTuple):
     tokens: int | None = None
     """Most tokens with padding, in the place of `rows`. A longer row is run alone."""
 
-    def cut(self, lengths: Sequence[int]) -> list[list[int]]:
-        """The places of rows with these lengths, in as few microbatches as possible.
+    def cut(self, paths: Sequence["RowPath"]) -> list[list[int]]:
+        """The places of these paths, in as few microbatches as possible.
 
-        Each holds neighbours.
+        Each holds neighbours. A path is never cut: it is one sequence.
         """
         parts: list[list[int]] = []
-        longest = 0
-        for place, length in enumerate(lengths):
+        longest = held = 0
+        for place, path in enumerate(paths):
             # All rows are padded to the longest, so that one decides what fits.
-            longest = max(longest, length)
-            if parts and self._holds(len(parts[-1]) + 1, longest):
+            longest = max(longest, path.length)
+            held += len(path.rows)
+            if parts and self._holds(held, len(parts[-1]) + 1, longest):
                 parts[-1].append(place)
             else:
                 parts.append([place])
-                longest = length
+                longest, held = path.length, len(path.rows)
         return parts
 
-    def most(self, updates: Sequence[Sequence[int]], ranks: int) -> int:
+    def most(self, updates: Sequence[Sequence["RowPath"]], ranks: int) -> int:
         """How many microbatches a rank needs in the update that needs most."""
         return max((-(-len(self.cut(one)) // ranks) for one in updates), default=1)
 
-    def _holds(self, rows: int, longest: int) -> bool:
+    def _holds(self, rows: int, paths: int, longest: int) -> bool:
         if self.tokens is None:
             return rows <= self.rows
-        return rows * longest <= self.tokens
+        return paths * longest <= self.tokens
 
-    def dealt(self, lengths: Sequence[int], count: int) -> list[list[int]]:
+    def counts_rows(self, updates: Iterable[Sequence["RowPath"]]) -> bool:
+        """Whether a microbatch has a number of rows, whatever they are."""
+        alone = all(len(path.rows) == 1 for paths in updates for path in paths)
+        return self.tokens is None and alone
+
+    def dealt(
+        self, paths: Sequence["RowPath"], count: int, even: bool
+    ) -> list[list[int]]:
         """The places in exactly `count` microbatches, of which some may be empty.
 
-        Without a limit to tokens each holds the same number of rows. With one, where
-        fewer would do, the one with most tokens is halved.
+        If `even`, each holds the same number. Else, where fewer would do, the one with
+        most tokens is halved.
         """
-        if self.tokens is None:
-            places = np.array_split(np.arange(len(lengths)), count)
+        if even:
+            places = np.array_split(np.arange(len(paths)), count)
             return [part.tolist() for part in places]
 
         def padded(part: list[int]) -> int:
-            return len(part) * max(lengths[place] for place in part)
+            return len(part) * max(paths[place].length for place in part)
 
-        parts = self.cut(lengths)
+        parts = self.cut(paths)
         # An empty microbatch costs a pass that counts nothing; half of a full one does not.
-        while len(parts) < min(count, len(lengths)):
+        while len(parts) < min(count, len(paths)):
             fullest = max((part for part in parts if len(part) > 1), key=padded)
             half = len(fullest) // 2
             place = parts.index(fullest)
@@ -226,6 +242,27 @@ def sort_key(row: TokenRow) -> bytes:
     return row_tokens(row).astype(">u4").tobytes()
 
 
+def paths_of(
+    order: Iterable[int], row: Callable[[int], TokenRow], packed: bool
+) -> list[RowPath]:
+    """The paths of rows that are sorted by their tokens; if not `packed`, one a row."""
+    paths: list[RowPath] = []
+    before = np.arange(0)
+    for number in order:
+        prompt, response = row(number)
+        length = len(prompt) + len(response)
+        tokens = row_tokens((prompt, response)) if packed else before
+        # Its prompt has the response before it: other rows that begin alike are siblings.
+        goes_on = 0 < len(before) < len(prompt)
+        if goes_on and shared_length(before, tokens) == len(before):
+            paths[-1].rows.append(number)
+            paths[-1] = paths[-1]._replace(length=length)
+        else:
+            paths.append(RowPath([number], length))
+        before = tokens
+    return paths
+
+
 def shared_length(one: TokenIds, other: TokenIds) -> int:
     """Length of the common prefix of two rows."""
     shorter = min(len(one), len(other))
@@ -306,6 +343,8 @@ def pack_rows(
 LEAST_GAIN = 1.2
 """`auto` packs if separate rows cost at least this many times as much."""
 ROWS_COMPARED = 8
+TOKENS_COMPARED = 4096
+"""Most tokens of the rows that are compared, but for the first two."""
 TOLERANCE = 1e-3
 """Allowed difference in nats between packed and separate rows in float32, where rounding
 is below 1e-5.
@@ -421,9 +460,15 @@ def check_packed(
     depends on the precision.
     """
     scores = []
+    compared = list(rows[:2])
+    for prompt, response in rows[2:ROWS_COMPARED]:
+        length = len(prompt) + len(response)
+        if (len(compared) + 1) * length > TOKENS_COMPARED:
+            break
+        compared.append((prompt, response))
     with scoring(model):
         for way in (packing, None):
-            batch = row_batch(rows[:ROWS_COMPARED], pad, way)
+            batch = row_batch(compared, pad, way)
             batch = {name: value.to(device) for name, value in batch.items()}
             logits_NV = predicted_logits(model, batch)
             scores.append(token_logprobs(logits_NV, batch["targets_N"]))

@@ -37,9 +37,11 @@ from agentcli.training.loop.microbatches import (
     Microbatches,
     Packing,
     PackingChoice,
+    RowPath,
     choose_packing,
     limit_of,
     pair_cost_of,
+    paths_of,
     row_batch,
     shuffled,
     shuffled_groups,
@@ -118,9 +120,15 @@ class Tokens:
         self, rows: Sequence[int], limit: Limit, packing: Packing | None = None
     ) -> list[list[int]]:
         """The rows in as few chunks as the limit allows, in the order for `packing`."""
-        order = self.ordered(rows, packing)
-        parts = limit.cut([self.length(row) for row in order])
-        return [[order[place] for place in part] for part in parts]
+        paths = self.paths(rows, packing)
+        return [
+            [row for place in part for row in paths[place].rows]
+            for part in limit.cut(paths)
+        ]
+
+    def paths(self, rows: Iterable[int], packing: Packing | None) -> list[RowPath]:
+        """The rows in the order for `packing`; those of one sequence together."""
+        return paths_of(self.ordered(rows, packing), self.row, packing is not None)
 
     def ordered(self, rows: Iterable[int], packing: Packing | None) -> list[int]:
         """The rows sorted by length, or by their tokens if they are to be packed."""
@@ -172,15 +180,16 @@ class UpdatePlan:
     def dealt(self) -> "UpdatePlan":
         """The plan with the rows of its updates split into microbatches."""
         tokens, limit, ranks = self.tokens, self.limit, self.processes.size
-        orders = [tokens.ordered(one.weights, self.packing) for one in self.updates]
-        lengths = [[tokens.length(row) for row in order] for order in orders]
-        count = self.microbatches_per_update
-        if limit.tokens is not None:
-            count = limit.most(lengths, ranks)
+        of_updates = [tokens.paths(one.weights, self.packing) for one in self.updates]
+        count, even = self.microbatches_per_update, limit.counts_rows(of_updates)
+        if not even:
+            count = limit.most(of_updates, ranks)
         updates = []
-        for update, order, each in zip(self.updates, orders, lengths, strict=True):
-            parts = limit.dealt(each, count * ranks)
-            rows = [[order[place] for place in part] for part in parts]
+        for update, paths in zip(self.updates, of_updates, strict=True):
+            parts = limit.dealt(paths, count * ranks, even)
+            rows = [
+                [row for place in part for row in paths[place].rows] for part in parts
+            ]
             updates.append(replace(update, microbatches=rows))
         return replace(self, updates=updates, microbatches_per_update=count)
 

@@ -12,7 +12,7 @@ from agentcli.training.demonstrations import Sample
 from agentcli.training.imitation import plan_imitation
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.forward import target_scores
-from agentcli.training.loop.microbatches import Limit
+from agentcli.training.loop.microbatches import Limit, RowPath, paths_of
 from agentcli.training.policy_gradient.batches import Tokens, collate, microbatches, packed_as_set, plan_updates
 from agentcli.training.policy_gradient.losses import token_losses
 from agentcli.training.steps import Row
@@ -24,6 +24,10 @@ LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 COUNT = st.integers(1, 12)
 
 
+def alone(lengths):
+    return [RowPath([place], length) for place, length in enumerate(lengths)]
+
+
 def padded(part, lengths):
     return len(part) * max(lengths[place] for place in part)
 
@@ -33,14 +37,15 @@ def padded(part, lengths):
 def test_tokens_stay_under_the_limit(lengths, tokens, count):
     lengths.sort()
     limit = Limit(1, tokens)
-    fewest = limit.cut(lengths)
-    for parts in (fewest, limit.dealt(lengths, max(count, len(fewest)))):
+    paths = alone(lengths)
+    fewest = limit.cut(paths)
+    for parts in (fewest, limit.dealt(paths, max(count, len(fewest)), False)):
         assert [place for part in parts for place in part] == list(range(len(lengths)))
         for part in filter(None, parts):
             assert padded(part, lengths) <= tokens or len(part) == 1
     for part, after in pairwise(fewest):
         assert padded([*part, after[0]], lengths) > tokens
-    dealt = limit.dealt(lengths, max(count, len(fewest)))
+    dealt = limit.dealt(paths, max(count, len(fewest)), False)
     assert len(dealt) == max(count, len(fewest))
     assert sum(map(bool, dealt)) == min(len(dealt), len(lengths))
 
@@ -48,11 +53,33 @@ def test_tokens_stay_under_the_limit(lengths, tokens, count):
 @settings(max_examples=50, deadline=None)
 @given(lengths=LENGTHS, rows=st.integers(1, 9), count=COUNT)
 def test_rows_are_counted_where_tokens_are_not_limited(lengths, rows, count):
-    cut = Limit(rows).cut(lengths)
+    paths = alone(lengths)
+    assert Limit(rows).counts_rows([paths])
+    cut = Limit(rows).cut(paths)
     assert [len(part) for part in cut[:-1]] == [rows] * (len(cut) - 1)
-    sizes = [len(part) for part in Limit(rows).dealt(lengths, count)]
+    sizes = [len(part) for part in Limit(rows).dealt(paths, count, True)]
     assert (len(sizes), sum(sizes)) == (count, len(lengths))
     assert max(sizes) - min(sizes) <= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12), rows=st.integers(1, 9), count=COUNT)
+def test_a_conversation_is_never_cut(sizes, rows, count):
+    """Chats of so many steps: the steps of one are a path, and a microbatch holds whole ones."""
+    steps = [([chat, *range(10, 10 + 2 * turn)], [50, 51]) for chat, size in enumerate(sizes) for turn in range(size)]
+    paths = paths_of(range(len(steps)), steps.__getitem__, True)
+    assert [len(path.rows) for path in paths] == [1] * len(steps)  # a prompt without the response before it
+    chats = [([chat, *[60, 61, 62] * turn], [60, 61]) for chat, size in enumerate(sizes) for turn in range(size)]
+    paths = paths_of(range(len(chats)), chats.__getitem__, True)
+    assert [len(path.rows) for path in paths] == sizes
+    assert [path.length for path in paths] == [3 * size for size in sizes]
+    limit = Limit(rows)
+    assert limit.counts_rows([paths]) == (max(sizes) == 1)
+    fewest = limit.cut(paths)
+    for parts in (fewest, limit.dealt(paths, max(count, len(fewest)), False)):
+        assert [place for part in parts for place in part] == list(range(len(paths)))
+        held = [sum(sizes[place] for place in part) for part in parts]
+        assert all(size <= rows or len(part) == 1 for size, part in zip(held, parts, strict=True))
 
 
 def drawn_plan(seed, world, **given):
