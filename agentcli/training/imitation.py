@@ -148,10 +148,7 @@ class ImitationPlan:
         even = self.limit.counts_rows(self._paths)
         for paths in self._paths:
             parts = self.limit.dealt(paths, count, even)
-            rows = (
-                [row for place in part for row in paths[place].rows] for part in parts
-            )
-            yield [[self.samples[row] for row in part] for part in rows]
+            yield [[self.samples[row] for row in part] for part in parts]
 
     def parts(self) -> list[SamplePart]:
         """This process's microbatches: every `processes.size`-th one of an update."""

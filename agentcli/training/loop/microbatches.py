@@ -80,21 +80,21 @@ class Limit(NamedTuple):
     tokens: int | None = None
     """Most tokens with padding, in the place of `rows`. A longer row is run alone."""
 
-    def cut(self, paths: Sequence["RowPath"]) -> list[list[int]]:
-        """The places of these paths, in as few microbatches as possible.
+    def cut(self, paths: Iterable["RowPath"]) -> list[list["RowPath"]]:
+        """The paths in as few microbatches as possible, each of neighbours.
 
-        Each holds neighbours. A path is never cut: it is one sequence.
+        A path is never cut: it is one sequence.
         """
-        parts: list[list[int]] = []
+        parts: list[list[RowPath]] = []
         longest = held = 0
-        for place, path in enumerate(paths):
+        for path in paths:
             # All rows are padded to the longest, so that one decides what fits.
             longest = max(longest, path.length)
             held += len(path.rows)
             if parts and self._holds(held, len(parts[-1]) + 1, longest):
-                parts[-1].append(place)
+                parts[-1].append(path)
             else:
-                parts.append([place])
+                parts.append([path])
                 longest, held = path.length, len(path.rows)
         return parts
 
@@ -115,26 +115,43 @@ class Limit(NamedTuple):
     def dealt(
         self, paths: Sequence["RowPath"], count: int, even: bool
     ) -> list[list[int]]:
-        """The places in exactly `count` microbatches, of which some may be empty.
+        """The rows in exactly `count` microbatches; some are empty if rows are fewer.
 
         If `even`, each holds the same number. Else, where fewer would do, the one with
         most tokens is halved.
         """
         if even:
-            places = np.array_split(np.arange(len(paths)), count)
-            return [part.tolist() for part in places]
-
-        def padded(part: list[int]) -> int:
-            return len(part) * max(paths[place].length for place in part)
-
-        parts = self.cut(paths)
+            rows = np.array([row for path in paths for row in path.rows])
+            return [part.tolist() for part in np.array_split(rows, count)]
+        halved = _halved(paths, count)
+        parts = self.cut(halved)
         # An empty microbatch costs a pass that counts nothing; half of a full one does not.
-        while len(parts) < min(count, len(paths)):
-            fullest = max((part for part in parts if len(part) > 1), key=padded)
+        while len(parts) < min(count, len(halved)):
+            fullest = max((part for part in parts if len(part) > 1), key=_padded)
             half = len(fullest) // 2
             place = parts.index(fullest)
             parts[place : place + 1] = fullest[:half], fullest[half:]
-        return parts + [[] for _ in range(count - len(parts))]
+        held = [[row for path in part for row in path.rows] for part in parts]
+        return held + [[] for _ in range(count - len(held))]
+
+
+def _padded(part: Sequence[RowPath]) -> int:
+    """The tokens of a microbatch with padding."""
+    return len(part) * max(path.length for path in part)
+
+
+def _halved(paths: Iterable[RowPath], count: int) -> list[RowPath]:
+    """At least `count` paths, if there are so many rows: long ones are halved."""
+    halved = list(paths)
+    while len(halved) < count:
+        place = max(range(len(halved)), key=lambda one: len(halved[one].rows))
+        rows, length = halved[place]
+        if len(rows) == 1:
+            break
+        half = len(rows) // 2
+        parts = RowPath(rows[:half], length), RowPath(rows[half:], length)
+        halved[place : place + 1] = parts
+    return halved
 
 
 def limit_of(settings: TrainSettings | SftSettings) -> Limit:

@@ -122,8 +122,7 @@ class Tokens:
         """The rows in as few chunks as the limit allows, in the order for `packing`."""
         paths = self.paths(rows, packing)
         return [
-            [row for place in part for row in paths[place].rows]
-            for part in limit.cut(paths)
+            [row for path in part for row in path.rows] for part in limit.cut(paths)
         ]
 
     def paths(self, rows: Iterable[int], packing: Packing | None) -> list[RowPath]:
@@ -186,10 +185,7 @@ class UpdatePlan:
             count = limit.most(of_updates, ranks)
         updates = []
         for update, paths in zip(self.updates, of_updates, strict=True):
-            parts = limit.dealt(paths, count * ranks, even)
-            rows = [
-                [row for place in part for row in paths[place].rows] for part in parts
-            ]
+            rows = limit.dealt(paths, count * ranks, even)
             updates.append(replace(update, microbatches=rows))
         return replace(self, updates=updates, microbatches_per_update=count)
 

@@ -38,7 +38,7 @@ def test_tokens_stay_under_the_limit(lengths, tokens, count):
     lengths.sort()
     limit = Limit(1, tokens)
     paths = alone(lengths)
-    fewest = limit.cut(paths)
+    fewest = [[row for path in part for row in path.rows] for part in limit.cut(paths)]
     for parts in (fewest, limit.dealt(paths, max(count, len(fewest)), False)):
         assert [place for part in parts for place in part] == list(range(len(lengths)))
         for part in filter(None, parts):
@@ -76,10 +76,16 @@ def test_a_conversation_is_never_cut(sizes, rows, count):
     limit = Limit(rows)
     assert limit.counts_rows([paths]) == (max(sizes) == 1)
     fewest = limit.cut(paths)
-    for parts in (fewest, limit.dealt(paths, max(count, len(fewest)), False)):
-        assert [place for part in parts for place in part] == list(range(len(paths)))
-        held = [sum(sizes[place] for place in part) for part in parts]
-        assert all(size <= rows or len(part) == 1 for size, part in zip(held, parts, strict=True))
+    assert [path for part in fewest for path in part] == paths
+    for part in fewest:
+        assert sum(len(path.rows) for path in part) <= rows or len(part) == 1
+    # Only where there are fewer conversations than microbatches, long ones are halved.
+    dealt = limit.dealt(paths, count, False) if count >= len(fewest) else limit.dealt(paths, len(fewest), False)
+    assert [row for part in dealt for row in part] == list(range(len(chats)))
+    assert sum(map(bool, dealt)) == min(len(dealt), len(chats))
+    if len(dealt) <= len(paths):
+        ends = {path.rows[-1] for path in paths}
+        assert {part[-1] for part in dealt} <= ends
 
 
 def drawn_plan(seed, world, **given):
