@@ -38,6 +38,7 @@ VALUES = {
     "{method}": "dpepo",
     "{label}": "L0",
     "{form}": "messages",
+    "import FILE": "import runs/x/export/conversations.jsonl",
     "runs/a": "runs/sft",
     "runs/b": "runs/rl",
     "I/N": "1/2",
