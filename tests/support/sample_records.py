@@ -195,6 +195,11 @@ def every_record() -> dict[str, Any]:
             advantages=[None, 0.5],
             steps=[0],
             states=["here", "there"],
+            canonical=["here", None],
+            actions=["go there"],
+            validity=[Validity.VALID],
+            tags=[None],
+            looked=[False],
         ),
         "preference": Preference(
             prompt=asked("where?"),
