@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
@@ -12,8 +12,11 @@ from agentcli.cli.options import JSON
 from agentcli.errors import UsageError
 
 if TYPE_CHECKING:
+    from agentcli.records.types import Tree
     from agentcli.reports.show.runs import RunHoldings
     from agentcli.reports.show.trees import ShownTree
+
+Measured = TypeVar("Measured")
 
 view_option = partial(Option, panel="What is shown")
 
@@ -63,6 +66,11 @@ ADVICE = view_option(
     "What the trees say about which method can help (docs/which-method.md).",
     bool,
 )
+CRITICALITY = view_option(
+    "--criticality",
+    "How much each action decides, from trees of --method criticality (CARL eq. 5).",
+    bool,
+)
 
 Shown = tuple[Sequence[Any], Callable[[], Iterable[Any]]]
 """The lines of --json, and a function that gives what is printed without it."""
@@ -77,6 +85,7 @@ VIEWS = {
     "one step (--step)": ("run", "tree", "step", "evaluation", "credit"),
     "calls of tools (--calls)": ("run", "tree", "calls", "evaluation"),
     "advice (--advice)": ("run", "advice", "evaluation"),
+    "criticality (--criticality)": ("run", "criticality"),
 }
 """Every view with the options it takes; --json works with all of them."""
 APART = (
@@ -117,8 +126,9 @@ def _view(typed: set[str]) -> str:
         return "one step (--step)"
     if "calls" in typed:
         return "calls of tools (--calls)"
-    if "advice" in typed:
-        return "advice (--advice)"
+    for measured in ("advice", "criticality"):
+        if measured in typed:
+            return f"{measured} (--{measured})"
     return "a tree (TREE)" if "tree" in typed else "a run"
 
 
@@ -242,9 +252,7 @@ def _show_calls(call: Call) -> Shown:
 
 def _show_advice(call: Call) -> Shown:
     from agentcli.analysis.advice import measure, traits
-    from agentcli.errors import DataError
     from agentcli.records.runs import loop_folders
-    from agentcli.records.trees import read_trees
     from agentcli.reports.show.run_tables import advice_table
     from agentcli.reports.show.trees import trees_file
 
@@ -253,15 +261,33 @@ def _show_advice(call: Call) -> Shown:
     # A loop is measured where it began: there its methods can still be chosen.
     begun = loop_folders(run) if evaluation is None else []
     file = trees_file(begun[0] if begun else run, evaluation)
+    found = _measured(measure, file)
+    return [found], lambda: [advice_table(str(file), list(traits(found)))]
+
+
+def _show_criticality(call: Call) -> Shown:
+    from agentcli.analysis.criticality import measure
+    from agentcli.reports.show.run_tables import criticality_tables
+    from agentcli.reports.show.trees import trees_file
+
+    file = trees_file(call.place.run, None)
+    found = _measured(measure, file)
+    return [found], partial(criticality_tables, str(file), found)
+
+
+def _measured(measure: Callable[[Iterable["Tree"]], Measured], file: Path) -> Measured:
+    """What `measure` finds in the trees of a file; its ValueError then names the file."""
+    from agentcli.errors import DataError
+    from agentcli.records.trees import read_trees
+
     try:
         # Validated: a step whose parent is not there would be walked for ever.
-        found = measure(tree for _, tree in read_trees(file))
+        return measure(tree for _, tree in read_trees(file))
     except DataError:
         # It names the file already.
         raise
     except ValueError as error:
         raise DataError(f"{file}: {error}") from error
-    return [found], lambda: [advice_table(str(file), list(traits(found)))]
 
 
 def _show_tree(call: Call) -> Shown:
@@ -325,6 +351,7 @@ SHOWS = {
     "one step (--step)": _show_step,
     "calls of tools (--calls)": _show_calls,
     "advice (--advice)": _show_advice,
+    "criticality (--criticality)": _show_criticality,
 }
 
 COMMAND = Command(
@@ -343,6 +370,7 @@ COMMAND = Command(
         ALL,
         CALLS,
         ADVICE,
+        CRITICALITY,
         JSON,
     ),
     example="agentcli show runs/x 4 --credit rewardflow",

@@ -15,6 +15,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from agentcli.environments.protocol import Context, World
 from agentcli.errors import EngineError, PolicyError, PromptTooLongError, UsageError
 from agentcli.exploration.answer_judge import (
@@ -152,17 +154,18 @@ class Actor:
         moment = Moment(copies=(context,) * count, numbered=numbered, limited=limited)
         return Node((), states, moment)
 
-    async def act(self, node: Node, index: int = 0) -> Node:
+    async def act(self, node: Node, index: int = 0, greedy: bool = False) -> Node:
         """Samples the index-th response at `node` and executes it.
 
-        With `rollout.distinct` it is drawn again while it repeats the action of an
-        earlier sibling (exploration/distinct.py). Raises ValueError on a finished node.
+        If `greedy`, at temperature 0. With `rollout.distinct` it is drawn again while it
+        repeats the action of an earlier sibling (exploration/distinct.py). Raises
+        ValueError on a finished node.
         """
         if node.finished:
             raise ValueError(f"task {self.task.id}: step after the end of a trajectory")
 
         def draw(attempt: int) -> Awaitable[Response]:
-            return self.sample(node, index, attempt)
+            return self.sample(node, index, attempt, greedy)
 
         def action(response: Response) -> str:
             return joined(response.answer.actions)
@@ -171,7 +174,9 @@ class Actor:
         response, redrawn = await self._draws.draw(lineage, draw, action)
         return await self.execute(node, index, replace(response, redrawn=redrawn))
 
-    async def sample(self, node: Node, index: int, attempt: int = 0) -> Response:
+    async def sample(
+        self, node: Node, index: int, attempt: int = 0, greedy: bool = False
+    ) -> Response:
         """Asks the policy once, without acting and without drawing again.
 
         `attempt` is the number of responses that were thrown away before this one. A
@@ -180,6 +185,8 @@ class Actor:
         if not node.states:
             return Response(UNSAID, NO_REPLY, error=self._broken)
         request = self._request(node, index, attempt)
+        if greedy:
+            request = msgspec.structs.replace(request, temperature=0.0)
         overlong_fails = self.settings.rollout.overlong == "failure"
         try:
             reply = await self._reply(self._policy, request)

@@ -20,16 +20,18 @@ async def explore(actor: Actor, settings: RolloutSettings) -> Tree:
     return actor.tree("chain")
 
 
-async def follow(actor: Actor, node: Node, index: int = 0) -> list[Node]:
-    """Acts from `node` to the end of one trajectory.
+async def follow(
+    actor: Actor, node: Node, index: int = 0, greedy: bool = False
+) -> list[Node]:
+    """Acts from `node` to the end of one trajectory; if `greedy`, at temperature 0.
 
     Returns `node` and every node reached after it.
     """
     path = [node]
-    node = await actor.act(node, index)
+    node = await actor.act(node, index, greedy)
     path.append(node)
     while not node.finished:
-        node = await actor.act(node)
+        node = await actor.act(node, greedy=greedy)
         path.append(node)
     return path
 

@@ -30,6 +30,7 @@ METHODS = {
     "treerpo": "agentcli.exploration.treerl",
     "dpepo": "agentcli.exploration.dpepo",
     "rare-tool": "agentcli.exploration.rare_tool",
+    "criticality": "agentcli.exploration.criticality",
     "test-time-branch": "agentcli.exploration.test_time_branch",
 }
 
@@ -81,6 +82,6 @@ def check(settings: Settings) -> None:
         )
     if rollout.distinct and not rollout.redraws:
         raise UsageError(
-            f"rollout.distinct is {rollout.distinct}, and votes of {rollout.method} "
+            f"rollout.distinct is {rollout.distinct}, and responses of {rollout.method} "
             "are never drawn again; set it to 0"
         )

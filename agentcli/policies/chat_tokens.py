@@ -10,7 +10,7 @@ import msgspec
 
 from agentcli.errors import SHORTEN, PromptTooLongError, UsageError
 from agentcli.policies.chat import mentions, plain, prompt_ids, rendered
-from agentcli.policies.conversation import Conversations
+from agentcli.policies.conversation import Conversations, until_end
 from agentcli.policies.load import adapter_base
 from agentcli.policies.protocol import UNSEEN, Reply, Request
 from agentcli.prompts.protocol import Exchange, Message
@@ -76,7 +76,7 @@ class ChatTokens:
         self.opened = opened[0] if opened else ""
         """The end of every prompt, if it opens the reasoning."""
         self.prompt_ids = lru_cache(PROMPTS_REMEMBERED)(partial(prompt_ids, tokenizer))
-        self._conversations = Conversations(tokenizer, self)
+        self._conversations = Conversations(tokenizer, self.ends, self.spoken_ids)
         self._tokenizer = tokenizer
         self._max_prompt_tokens = max_prompt_tokens
 
@@ -165,10 +165,7 @@ class ChatTokens:
 
     def until_end(self, tokens: Sequence[int]) -> list[int]:
         """The response up to and including its end-of-turn token."""
-        for index, token in enumerate(tokens):
-            if token in self.ends:
-                return list(tokens[: index + 1])
-        return list(tokens)
+        return until_end(tokens, self.ends)
 
     def reply(
         self, item: Prompted, response: Sequence[int], logprobs: Sequence[float]

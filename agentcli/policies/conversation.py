@@ -11,16 +11,13 @@ prompt.keep_thinking says what is wanted.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentcli.errors import UsageError
 from agentcli.policies.chat import plain, template_kwargs
 from agentcli.prompts.protocol import Exchange, Message
-
-if TYPE_CHECKING:
-    from agentcli.policies.chat_tokens import ChatTokens
 
 REMEMBERED = 4096
 """Messages whose tokens are cached: siblings and revisited states repeat them."""
@@ -32,15 +29,30 @@ THOUGHTFUL = "<think> It is near. </think><action> go on </action>"
 Chat = list[dict[str, str]]
 
 
+def until_end(tokens: Sequence[int], ends: Sequence[int]) -> list[int]:
+    """A response up to and including its end-of-turn token."""
+    for index, token in enumerate(tokens):
+        if token in ends:
+            return list(tokens[: index + 1])
+    return list(tokens)
+
+
 class Conversations:
     """Gives the token ids of conversations.
 
-    `tokens` are those of the same model; they know how an answer ends.
+    `ends` are the model's end-of-turn tokens; `spoken_ids` gives the tokens of an
+    answer's text, without what ends it.
     """
 
-    def __init__(self, tokenizer: Any, tokens: "ChatTokens") -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        ends: Sequence[int],
+        spoken_ids: Callable[[str], list[int]],
+    ) -> None:
         self._tokenizer = tokenizer
-        self._tokens = tokens
+        self._ends = ends
+        self._spoken_ids = spoken_ids
         self._first = lru_cache(REMEMBERED)(self._first_ids)
         self._added = lru_cache(REMEMBERED)(self._added_ids)
         self._checked = cache(self._check)
@@ -70,8 +82,8 @@ class Conversations:
 
     def answer(self, turn: Exchange) -> list[int]:
         """Token ids of an earlier answer, through the end of the model's turn."""
-        ids = list(turn.token_ids) or self._tokens.spoken_ids(turn.response)
-        if ids and ids[-1] in self._tokens.ends:
+        ids = list(turn.token_ids) or self._spoken_ids(turn.response)
+        if ids and ids[-1] in self._ends:
             return ids
         # No model ended it, or it was cut off at its limit.
         return ids + self._closing
@@ -86,7 +98,7 @@ class Conversations:
     @cached_property
     def _closing(self) -> list[int]:
         """What ends an answer, through the end of the model's turn."""
-        return self._tokens.until_end(self._between(QUESTION))
+        return until_end(self._between(QUESTION), self._ends)
 
     def _between(self, text: str, role: str = "user") -> list[int]:
         """The token ids of `_addition`."""

@@ -25,8 +25,9 @@ from agentcli.training.critic import (
 from agentcli.training.loop.checkpoints import load_trainable, save_checkpoint
 from agentcli.training.loop.distributed import sum_over_ranks
 from agentcli.training.loop.forward import pad_rows, precision, scoring
-from agentcli.training.loop.job import Job, adamw
+from agentcli.training.loop.job import Job
 from agentcli.training.loop.snapshots import Trained
+from agentcli.training.loop.template import adamw
 from agentcli.training.loop.trainer import PlannedTrainer
 from agentcli.training.objectives import RETURN, CriticOptions
 from agentcli.training.policy_gradient.batches import Part, UpdatePlan, members_of

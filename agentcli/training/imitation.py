@@ -58,7 +58,7 @@ from agentcli.training.demonstrations import (
 from agentcli.training.loop.checkpoints import load_trainable
 from agentcli.training.loop.distributed import Processes, is_sharded, place
 from agentcli.training.loop.forward import named_pictures, pad_rows, target_scores
-from agentcli.training.loop.job import Job, TrainingTemplate
+from agentcli.training.loop.job import Job
 from agentcli.training.loop.microbatches import (
     Limit,
     Microbatches,
@@ -76,6 +76,7 @@ from agentcli.training.loop.microbatches import (
     sort_key,
 )
 from agentcli.training.loop.snapshots import Facts, Trained, digest
+from agentcli.training.loop.template import TrainingTemplate
 from agentcli.training.loop.trainer import (
     PlannedTrainer,
     Recorder,

@@ -2,7 +2,7 @@
 
 These classes only declare, so nothing heavy is imported before `train` is called. Then
 the class named by `training` does the work: a template whose hooks each objective fills
-(`loop/job.py`). An installed package adds an objective under the entry-point group
+(`loop/template.py`). An installed package adds an objective under the entry-point group
 `agentcli.objectives`.
 """
 
@@ -108,7 +108,7 @@ class Objective:
     metrics: ClassVar[type[MetricsLine]]
     """The class of its metrics.jsonl lines."""
     training: ClassVar[str]
-    """Its subclass of `TrainingTemplate` (loop/job.py) as module:class."""
+    """Its subclass of `TrainingTemplate` (loop/template.py) as module:class."""
     reads_credit: ClassVar[bool] = True
     """Whether it learns from credit, which then weights the steps."""
     credit_maker: ClassVar[str] = "agentcli assign-credit RUN"

@@ -43,9 +43,9 @@ from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.checkpoints import load_frozen, load_trainable
 from agentcli.training.loop.distributed import Processes, sum_over_ranks
 from agentcli.training.loop.forward import StepTokeniser, scoring
-from agentcli.training.loop.job import ObjectiveTraining
 from agentcli.training.loop.microbatches import Microbatches, shuffled
 from agentcli.training.loop.snapshots import Facts, digest
+from agentcli.training.loop.template import ObjectiveTraining
 from agentcli.training.loop.trainer import (
     PlannedTrainer,
     Recorder,

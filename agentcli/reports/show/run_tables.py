@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.text import Text
 
+from agentcli.analysis.criticality import Criticality
 from agentcli.evaluation.calls import CallShares
 from agentcli.evaluation.record import EvaluationSummary, Results, ResultsByKind
 from agentcli.evaluation.training import course
@@ -346,3 +347,31 @@ def advice_table(file: str, traits: Sequence[tuple[str, float, str]]) -> Blocks:
     for measured, share, advice in traits:
         table.add([measured, advice or "-", percent(share)])
     return table
+
+
+def criticality_tables(file: str, found: Criticality) -> Iterator[Blocks]:
+    """How much actions decide: all, by their first word, and by their place."""
+    whole = Blocks(file, ["measured"], ["value"])
+    for name, value in (
+        ("actions", str(found.actions)),
+        ("mean criticality", f"{found.criticality:.3f}"),
+        ("% below 0.01", percent(found.idle)),
+        ("% above 0.4", percent(found.critical)),
+        ("entropy before those below 0.01", _nats(found.entropy_idle)),
+        ("entropy before those above 0.4", _nats(found.entropy_critical)),
+        ("% of such pairs that entropy tells apart", percent(found.told)),
+    ):
+        whole.add([name, value])
+    yield whole
+    for head, groups in (("kind", found.kinds), ("position", found.positions)):
+        table = Blocks(
+            f"by {head}", [head], ["actions", "mean criticality", "% above 0.4"]
+        )
+        for group in groups:
+            mean, share = f"{group.criticality:.3f}", percent(group.critical)
+            table.add([group.name, str(group.actions), mean, share])
+        yield table
+
+
+def _nats(entropy: float | None) -> str:
+    return "-" if entropy is None else f"{entropy:.3f}"

@@ -27,9 +27,9 @@ from agentcli.training.loop.forward import (
     logprobs_look,
     target_scores,
 )
-from agentcli.training.loop.job import ObjectiveTraining
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.snapshots import Facts, digest
+from agentcli.training.loop.template import ObjectiveTraining
 from agentcli.training.loop.trainer import (
     PlannedTrainer,
     Recorder,

@@ -1,0 +1,63 @@
+"""criticality: draw every action of a trajectory again, greedily afterwards (CARL eq. 5).
+
+It trains nothing. `agentcli show RUN --criticality` measures from such trees how much
+each action decides: the spread of the reward where chance is left to that action alone.
+
+In every state of a trajectory `draws` further responses are sampled; what follows each
+is sampled at temperature 0. The trajectory's own action is none of the draws, because
+what followed it was sampled.
+"""
+
+import asyncio
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from agentcli.errors import UsageError
+from agentcli.exploration.actor import Actor
+from agentcli.exploration.chain import follow, follow_all
+from agentcli.exploration.nodes import Node
+from agentcli.records.settings import RolloutSettings
+from agentcli.records.types import Tree
+
+
+class CriticalityRollout(RolloutSettings, kw_only=True):
+    """Settings of criticality."""
+
+    redraws: ClassVar[bool] = False
+
+    draws: Annotated[int, Meta(ge=2, le=1_000_000)] = 8
+    """The number of responses drawn in every state of a trajectory. CARL does not say
+    its own.
+    """
+
+
+async def explore(actor: Actor, settings: CriticalityRollout) -> Tree:
+    """Grows `leaves` trajectories, and from each of their states `draws` greedy ones.
+
+    Raises UsageError for a policy that samples greedily, whose draws are all the same.
+    """
+    if actor.settings.policy.temperature == 0:
+        raise UsageError(
+            "criticality draws every action again, and greedy draws are all the same; "
+            "sample with --temperature above 0"
+        )
+    actor.roots = settings.leaves
+    root = await actor.start()
+    trajectories = await follow_all(actor, root, range(settings.leaves))
+    states = [root]
+    for trajectory in trajectories:
+        states += trajectory[1:-1]
+    draws = []
+    for state in states:
+        own = settings.leaves if state is root else 1
+        draws += [_draw(actor, state, own + n) for n in range(settings.draws)]
+    await asyncio.gather(*draws)
+    return actor.tree("criticality")
+
+
+async def _draw(actor: Actor, state: Node, index: int) -> None:
+    """tau_(s, a'): another action in a state, and greedy ones to the end (eq. 5)."""
+    node = await actor.act(state, index)
+    if not node.finished:
+        await follow(actor, node, greedy=True)
