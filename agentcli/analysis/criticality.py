@@ -124,6 +124,36 @@ def examined(tree: Tree) -> Iterator[Examined]:
             yield Examined(_kind(siblings[0]), place, pstdev(rewards), entropy)
 
 
+def whole_rows(found: Criticality) -> list[tuple[str, str]]:
+    """What is measured over all actions, in words and figures."""
+    return [
+        ("actions", f"{found.actions}"),
+        ("mean criticality", f"{found.criticality:.3f}"),
+        ("% below 0.01", f"{100 * found.idle:.1f}"),
+        ("% above 0.4", f"{100 * found.critical:.1f}"),
+        ("entropy before those below 0.01", _figure(found.entropy_idle)),
+        ("entropy before those above 0.4", _figure(found.entropy_critical)),
+        ("share of such pairs that entropy tells apart", _figure(found.told)),
+    ]
+
+
+def group_rows(groups: Iterable[CriticalityGroup]) -> list[tuple[str, ...]]:
+    """Name, actions, mean criticality and the percentage above 0.4 of each group."""
+    return [
+        (
+            group.name,
+            f"{group.actions}",
+            f"{group.criticality:.3f}",
+            f"{100 * group.critical:.1f}",
+        )
+        for group in groups
+    ]
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
 def _kind(step: Step) -> str:
     """The first word of an action, e.g. `go` or `search`."""
     if step.outcome is Outcome.ERRORED and step.action is None:

@@ -114,8 +114,9 @@ HISTORY = policy_option(
 METHOD = method_option(
     "--method",
     "How trees grow (`assign-credit --method` says how steps are credited): chain, "
-    "spark, carl, arpo, treerl, treerpo, dpepo, rare-tool, or FILE.py:FUNCTION. "
-    "`--method NAME --help` shows its options, and some that few runs need.",
+    "spark, carl, arpo, treerl, treerpo, dpepo, rare-tool, criticality, or "
+    "FILE.py:FUNCTION. `--method NAME --help` shows its options, and some that few "
+    "runs need.",
     metavar="NAME",
     values=completion.exploration_methods,
     path="rollout.method",

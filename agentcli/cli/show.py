@@ -266,13 +266,18 @@ def _show_advice(call: Call) -> Shown:
 
 
 def _show_criticality(call: Call) -> Shown:
-    from agentcli.analysis.criticality import measure
+    from agentcli.analysis.criticality import group_rows, measure, whole_rows
     from agentcli.reports.show.run_tables import criticality_tables
     from agentcli.reports.show.trees import trees_file
 
     file = trees_file(call.place.run, None)
     found = _measured(measure, file)
-    return [found], partial(criticality_tables, str(file), found)
+    groups = [
+        ("kind", group_rows(found.kinds)),
+        ("position", group_rows(found.positions)),
+    ]
+    whole = whole_rows(found)
+    return [found], partial(criticality_tables, str(file), whole, groups)
 
 
 def _measured(measure: Callable[[Iterable["Tree"]], Measured], file: Path) -> Measured:

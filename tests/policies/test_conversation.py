@@ -133,7 +133,7 @@ def test_a_prompt_is_the_parent_s_prompt_what_was_sampled_and_what_the_template_
         sampled = [*response, tokens.ends[-1]] if ended else response
         before = [*ids, *sampled]
         turns.append(Exchange(message, tokens.text(sampled), tuple(sampled)))
-        closed = Conversations(tokenizer, tokens).answer(turns[-1])
+        closed = Conversations(tokenizer, tokens.ends, tokens.spoken_ids).answer(turns[-1])
         assert closed[: len(sampled)] == sampled
         assert closed[-1] in tokens.ends
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from rich.text import Text
 
-from agentcli.analysis.criticality import Criticality
 from agentcli.evaluation.calls import CallShares
 from agentcli.evaluation.record import EvaluationSummary, Results, ResultsByKind
 from agentcli.evaluation.training import course
@@ -349,29 +348,20 @@ def advice_table(file: str, traits: Sequence[tuple[str, float, str]]) -> Blocks:
     return table
 
 
-def criticality_tables(file: str, found: Criticality) -> Iterator[Blocks]:
-    """How much actions decide: all, by their first word, and by their place."""
-    whole = Blocks(file, ["measured"], ["value"])
-    for name, value in (
-        ("actions", str(found.actions)),
-        ("mean criticality", f"{found.criticality:.3f}"),
-        ("% below 0.01", percent(found.idle)),
-        ("% above 0.4", percent(found.critical)),
-        ("entropy before those below 0.01", _nats(found.entropy_idle)),
-        ("entropy before those above 0.4", _nats(found.entropy_critical)),
-        ("% of such pairs that entropy tells apart", percent(found.told)),
-    ):
-        whole.add([name, value])
-    yield whole
-    for head, groups in (("kind", found.kinds), ("position", found.positions)):
+def criticality_tables(
+    file: str,
+    whole: Sequence[tuple[str, str]],
+    groups: Sequence[tuple[str, Sequence[Sequence[str]]]],
+) -> Iterator[Blocks]:
+    """How much actions decide: all of them, and by what they are grouped by."""
+    table = Blocks(file, ["measured"], ["value"])
+    for row in whole:
+        table.add(row)
+    yield table
+    for head, rows in groups:
         table = Blocks(
             f"by {head}", [head], ["actions", "mean criticality", "% above 0.4"]
         )
-        for group in groups:
-            mean, share = f"{group.criticality:.3f}", percent(group.critical)
-            table.add([group.name, str(group.actions), mean, share])
+        for row in rows:
+            table.add(row)
         yield table
-
-
-def _nats(entropy: float | None) -> str:
-    return "-" if entropy is None else f"{entropy:.3f}"
