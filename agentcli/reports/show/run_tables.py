@@ -355,8 +355,8 @@ def criticality_tables(
 ) -> Iterator[Blocks]:
     """How much actions decide: all of them, and by what they are grouped by."""
     table = Blocks(file, ["measured"], ["value"])
-    for row in whole:
-        table.add(row)
+    for measured in whole:
+        table.add(measured)
     yield table
     for head, rows in groups:
         table = Blocks(
