@@ -18,6 +18,7 @@ from typing import Any
 from agentcli.errors import UsageError
 from agentcli.policies.chat import plain, template_kwargs
 from agentcli.prompts.protocol import Exchange, Message
+from agentcli.records.types import Continues
 
 REMEMBERED = 4096
 """Messages whose tokens are cached: siblings and revisited states repeat them."""
@@ -26,7 +27,13 @@ ROLE, QUESTION, ANSWER = "Be brief.", "And now?", "It is done."
 THOUGHTFUL = "<think> It is near. </think><action> go on </action>"
 """An answer with a thought, as the dialects write it."""
 
+REWRITES = "rewrites earlier turns, so its conversations do not grow"
+
 Chat = list[dict[str, str]]
+
+
+class UnrenderedError(UsageError):
+    """A chat template that failed at a conversation."""
 
 
 def until_end(tokens: Sequence[int], ends: Sequence[int]) -> list[int]:
@@ -54,7 +61,7 @@ class Conversations:
         self._ends = ends
         self._spoken_ids = spoken_ids
         self._first = lru_cache(REMEMBERED)(self._first_ids)
-        self._added = lru_cache(REMEMBERED)(self._added_ids)
+        self._between = lru_cache(REMEMBERED)(self._between_ids)
         self._checked = cache(self._check)
 
     def ids(self, message: Message, turns: Sequence[Exchange]) -> list[int]:
@@ -63,44 +70,38 @@ class Conversations:
         Raises UsageError for a template that does not grow, unless the message says
         that this is known.
         """
+        opening = turns[0].message if turns else message
+        # A template that does not fit is refused before anything is spent.
+        how = message.continues or message.begins
+        if how is not None:
+            self._checked(how, opening.tools)
         if message.continues == "rendered":
             chat = self._chat([*turns, Exchange(message, "")])[:-1]
-            return self._ids(chat, turns[0].message.tools)
-        # A template that does not grow is refused before anything is spent.
-        grows = message.continues or message.begins
-        opening = turns[0].message if turns else message
-        if grows in ("exact", "sampled"):
-            self._checked(grows == "exact", opening.tools)
+            return self._ids(chat, opening.tools)
         ids = list(self._first(opening))
-        if not turns:
-            return ids
-        messages = [turn.message for turn in turns[1:]]
-        for turn, following in zip(turns, [*messages, message], strict=True):
-            ids += self.answer(turn)
-            ids += self._added(following.text, following.role)
+        messages = [*(turn.message for turn in turns), message][1:]
+        for turn, following in zip(turns, messages, strict=True):
+            spoken = list(turn.token_ids) or self._spoken_ids(turn.response)
+            ids += spoken
+            ids += self._after(spoken, self._between(following.text, following.role))
         return ids
-
-    def answer(self, turn: Exchange) -> list[int]:
-        """Token ids of an earlier answer, through the end of the model's turn."""
-        ids = list(turn.token_ids) or self._spoken_ids(turn.response)
-        if ids and ids[-1] in self._ends:
-            return ids
-        # No model ended it, or it was cut off at its limit.
-        return ids + self._closing
 
     def _first_ids(self, opening: Message) -> list[int]:
         return self._ids(self._opening(opening), opening.tools)
 
-    def _added_ids(self, text: str, role: str) -> list[int]:
-        """What the template adds between the end of an answer and the next one."""
-        return self._between(text, role)[len(self._closing) :]
+    def _after(self, spoken: Sequence[int], between: list[int]) -> list[int]:
+        """What follows an answer, whose own end is not written again.
 
-    @cached_property
-    def _closing(self) -> list[int]:
-        """What ends an answer, through the end of the model's turn."""
-        return until_end(self._between(QUESTION), self._ends)
+        An answer without the template's end gets it: no model ended it, it was cut off
+        at its limit, or it ended with another token, as if a user spoke next where a
+        tool does.
+        """
+        closing = until_end(between, self._ends)
+        if spoken and spoken[-1] == closing[-1]:
+            return between[len(closing) :]
+        return between
 
-    def _between(self, text: str, role: str = "user") -> list[int]:
+    def _between_ids(self, text: str, role: str = "user") -> list[int]:
         """The token ids of `_addition`."""
         addition = self._addition(text, role)
         ids: list[int] = self._tokenizer(addition, add_special_tokens=False).input_ids
@@ -115,50 +116,68 @@ class Conversations:
         ]
         return self._text(chat).partition(ANSWER)[2]
 
-    def _check(self, exact: bool, tools: str) -> None:
-        """Raises UsageError if the template does not add what `ids` adds.
+    def _check(self, how: Continues, tools: str) -> None:
+        """Raises UsageError if the template does not write what `ids` gives.
 
-        With `exact`, it must also leave a thoughtful answer as it is. With `tools`, it
-        must show them.
+        exact: it must leave a thoughtful answer as it is. sampled: what it writes after
+        one must be what is added here. rendered: it must show every message. With
+        `tools`, it must show them, and have a place for what a call returned as well as
+        for a user's message.
         """
-        from jinja2 import TemplateError
-
-        opening = Message((QUESTION,), system=ROLE)
-        role = "tool" if tools else "user"
-        start = self._text(self._opening(opening), tools)
+        opening = self._opening(Message((QUESTION,), system=ROLE))
+        start = self._text(opening, tools)
         if tools and json.loads(tools)[0]["function"]["name"] not in start:
             raise UsageError(
                 f"prompt.tools native: the chat template of {self._name} shows no "
                 "tools; choose prompt.tools=text"
             )
-        answer = {"role": "assistant", "content": THOUGHTFUL}
-        heard = self._heard(QUESTION, role)
-        chat = [*self._opening(opening), answer, heard, answer, heard]
+        roles = ("tool", "user") if tools else ("user",)
+        for role in roles:
+            self._check_place(role, tools)
+        for order in (roles * 2, roles[::-1] * 2):
+            added = [self._addition(QUESTION, role) for role in order]
+            chat = list(opening)
+            for role in order:
+                chat += [{"role": "assistant", "content": THOUGHTFUL}]
+                chat += [self._heard(QUESTION, role)]
+            whole = self._text(chat, tools)
+            if how == "rendered":
+                shown = whole.count(QUESTION) == 1 + len(order) and ROLE in whole
+                if not shown:
+                    raise self._refused("leaves messages out", "another style")
+                continue
+            grown = start + "".join(THOUGHTFUL + text for text in added)
+            grows = whole == grown if how == "exact" else whole.endswith(added[-1])
+            ids = self._between(QUESTION, order[-1])
+            ends = ids != until_end(ids, self._ends)
+            if not (grows and ends and self._ids(chat, tools)[-len(ids) :] == ids):
+                raise self._not_growing(how)
+
+    def _check_place(self, role: str, tools: str) -> None:
+        """Raises UsageError if the template has no place for a role after an answer."""
         try:
             added = self._addition(QUESTION, role)
-            whole = self._text(chat, tools)
-        except TemplateError:
-            added = whole = ""
+        except UnrenderedError:
+            added = ""
         if QUESTION not in added:
-            raise UsageError(
-                f"prompt.style chat: the chat template of {self._name} has no place for "
-                f"a message of the role {role} after an answer; choose "
-                + ("prompt.tools=text" if tools else "another style")
+            raise self._refused(
+                f"has no place for a message of the role {role} after an answer",
+                "prompt.tools=text" if tools else "another style",
             )
-        grown = start + THOUGHTFUL + added + THOUGHTFUL + added
-        grows = whole == grown if exact else whole.endswith(added)
-        ids = self._between(QUESTION, role)
-        if grows and self._ids(chat, tools)[-len(ids) :] == ids != self._closing:
-            return
-        remedy = "choose another prompt.style"
-        if exact:
-            remedy = (
-                "set prompt.keep_thinking=true to keep what was sampled, or =false to "
-                "let the template write every prompt anew"
-            )
-        raise UsageError(
-            f"prompt.style chat: the chat template of {self._name} rewrites earlier "
-            f"turns, so its conversations do not grow; {remedy}"
+
+    def _not_growing(self, how: Continues) -> UsageError:
+        if how != "exact":
+            return self._refused(REWRITES, "another prompt.style")
+        return UsageError(
+            f"prompt.style chat: the chat template of {self._name} {REWRITES}; set "
+            "prompt.keep_thinking=true to keep what was sampled, or =false to let the "
+            "template write every prompt anew"
+        )
+
+    def _refused(self, why: str, instead: str) -> UsageError:
+        return UsageError(
+            f"prompt.style chat: the chat template of {self._name} {why}; choose "
+            f"{instead}"
         )
 
     @property
@@ -188,12 +207,10 @@ class Conversations:
     @cached_property
     def _takes_system(self) -> bool:
         """Whether the template has system messages; Gemma's has none."""
-        from jinja2 import TemplateError
-
         role = {"role": "system", "content": ROLE}
         try:
             return ROLE in self._text([role, self._heard(QUESTION)])
-        except TemplateError:
+        except UnrenderedError:
             return False
 
     def _heard(self, text: str, role: str = "user") -> dict[str, str]:
@@ -209,10 +226,18 @@ class Conversations:
         return ids
 
     def _applied(self, chat: Chat, tools: str, **options: bool) -> Any:
-        return self._tokenizer.apply_chat_template(
-            chat,
-            tools=json.loads(tools) if tools else None,
-            add_generation_prompt=True,
-            **options,
-            **template_kwargs(self._tokenizer),
-        )
+        """Raises UnrenderedError for whatever the template raises: it is a program."""
+        schemas = json.loads(tools) if tools else None
+        try:
+            return self._tokenizer.apply_chat_template(
+                chat,
+                tools=schemas,
+                add_generation_prompt=True,
+                **options,
+                **template_kwargs(self._tokenizer),
+            )
+        except Exception as error:
+            raise UnrenderedError(
+                f"prompt.style chat: the chat template of {self._name} fails: "
+                f"{type(error).__name__}: {error}; choose another style, or mend it"
+            ) from error

@@ -43,7 +43,13 @@ from agentcli.errors import (
 from agentcli.policies.chat_tokens import refuse_long_prompt
 from agentcli.policies.endpoint import Endpoint, Malformed, RequestFailed
 from agentcli.policies.protocol import Reply, Request, Waiting
-from agentcli.prompts.native import NativeCall, read_native, split_calls
+from agentcli.prompts.native import (
+    CALL,
+    CALLED,
+    NativeCall,
+    read_native,
+    split_calls,
+)
 from agentcli.prompts.protocol import Message
 from agentcli.records.faults import UNREADABLE
 from agentcli.records.settings import PolicySettings
@@ -372,7 +378,7 @@ def called(
     thought: str, call: NativeCall, result: str | list[dict[str, Any]], name: str
 ) -> list[dict[str, Any]]:
     """A response with one call, and what the call returned, as two messages."""
-    arguments = msgspec.json.encode(call.arguments or call.parameters).decode()
+    arguments = plain(msgspec.json.encode(call.arguments or call.parameters).decode())
     function = {"name": call.name, "arguments": arguments}
     tool_call = {"id": name, "type": "function", "function": function}
     answer = {"role": "assistant", "content": plain(thought), "tool_calls": [tool_call]}
@@ -518,7 +524,9 @@ def _with_calls(message: _ChatMessage) -> str:
                 arguments = msgspec.json.decode(arguments)
         called = {"name": call.function.name, "arguments": arguments}
         text = msgspec.json.encode(called).decode()
-        parts.append(f"<tool_call>\n{text}\n</tool_call>")
+        # A text in it may hold </tool_call>. In JSON a < is always part of a text.
+        text = text.replace("<", "\\u003c")
+        parts.append(f"{CALL}\n{text}\n{CALLED}")
     return "\n".join(parts)
 
 

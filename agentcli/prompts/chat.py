@@ -64,13 +64,14 @@ class Chat(Growing):
     def __init__(self, settings: PromptSettings, world: World) -> None:
         super().__init__(settings)
         own = world.card.dialect
-        form = dialect_class(own)(settings, world)
-        if not isinstance(form, Full):
+        kind = dialect_class(own)
+        if not (isinstance(kind, type) and issubclass(kind, Full)):
             raise UsageError(
                 f"prompt.style: chat is made of the parts of full, and {own}, the "
                 f"dialect of the world {world.card.name}, has others; choose {own}"
             )
-        self._form = Native(settings, world) if settings.tools == "native" else form
+        native = settings.tools == "native"
+        self._form: Full = (Native if native else kind)(settings, world)
 
     def ask(self, moment: Moment) -> Message:
         """The observation and what can be done now."""

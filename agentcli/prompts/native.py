@@ -24,21 +24,28 @@ from agentcli.environments.protocol import (
     World,
     world_as,
 )
+from agentcli.errors import UsageError
 from agentcli.prompts.full import Full
 from agentcli.prompts.protocol import Answer, Moment
 from agentcli.prompts.tools import only_call
-from agentcli.records.calls import ANSWER, read_call
+from agentcli.records.calls import ANSWER, LONGEST_CALL, ToolCall
 from agentcli.records.faults import UNREADABLE, shown
 from agentcli.records.settings import PromptSettings
 
 QUERY = "query"
 """The only argument of every tool."""
 INSTRUCTIONS = (
-    "Call one tool at a time. When you know the answer, call the tool answer with it; "
-    "it has as few words as possible."
+    "Call one tool at a time. Where a text writes a call as NAME[argument], call the "
+    "tool NAME with the argument as its query. When you know the answer, call the tool "
+    "answer with it: the letter of an option if there are options, else as few words "
+    "as possible."
 )
-_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
-_THINK = re.compile(r"</?think>")
+CALL, CALLED = "<tool_call>", "</tool_call>"
+THINK, THOUGHT = "<think>", "</think>"
+PYTHON_TAG = "<|python_tag|>"
+"""What Llama 3 may write before a call."""
+NAME = re.compile(r"[a-z0-9_]+")
+"""What a tool is called; an action is written as NAME[argument] (records/calls.py)."""
 
 
 class NativeCall(msgspec.Struct, frozen=True):
@@ -50,7 +57,10 @@ class NativeCall(msgspec.Struct, frozen=True):
 
 
 class Native(Full):
-    """The form of responses that call a tool; raises UsageError for a world without."""
+    """The form of responses that call a tool.
+
+    Raises UsageError for a world without tools, and for a tool whose name no call has.
+    """
 
     instructions = INSTRUCTIONS
 
@@ -58,6 +68,12 @@ class Native(Full):
         super().__init__(settings, world)
         tools = world_as(world, Toolbox, "prompt.tools", "native").tools
         self._tools = {**tools, ANSWER: "Ends with this answer."}
+        for name in self._tools:
+            if NAME.fullmatch(name) is None:
+                raise UsageError(
+                    f"prompt.tools native: no call can name the tool {shown(name)}; "
+                    "write it with a-z, 0-9 and _, or choose prompt.tools=text"
+                )
 
     @property
     def schemas(self) -> str:
@@ -97,9 +113,11 @@ class Native(Full):
         query = arguments.get(QUERY)
         if len(arguments) != 1 or not isinstance(query, str):
             return Answer(problem=f"the arguments are not one text, {QUERY}")
-        action = read_call(f"{call.name}[{query}]")
-        if action is None:
+        action = ToolCall(call.name, query.strip())
+        if not action.argument:
             return Answer(problem=f"{QUERY} is empty")
+        if len(str(action)) > LONGEST_CALL:
+            return Answer(problem=f"{QUERY} is longer than {LONGEST_CALL} characters")
         return Answer("think", thought, {1: str(action)})
 
     def write(self, answer: Answer, moment: Moment) -> str:
@@ -119,15 +137,24 @@ def read_native(text: str) -> NativeCall | None:
 
 
 def split_calls(response: str) -> tuple[str, list[str]]:
-    """The thought of a response, and the JSON texts of its calls."""
-    calls = _CALL.findall(response)
+    """The thought of a response, and the JSON texts of its calls.
+
+    What is thought between <think> and </think> is no call. Takes time in proportion to
+    the response, whatever it holds.
+    """
+    before, _, after = response.rpartition(THOUGHT)
+    spoken, _, unclosed = after.partition(THINK)
+    opening, *pieces = spoken.split(CALL)
+    # The last end counts: the text of a query may hold another.
+    calls = [piece.rpartition(CALLED)[0] for piece in pieces if CALLED in piece]
     if calls:
-        return _thought(response.partition("<tool_call>")[0]), calls
-    thought, brace, rest = response.partition("{")
-    if brace and not _thought(thought):
-        return "", [brace + rest]
-    return _thought(response), []
+        return _words(f"{before} {opening} {unclosed}"), calls
+    bare = spoken.strip().removeprefix(PYTHON_TAG).lstrip()
+    if bare.startswith("{"):
+        return _words(f"{before} {unclosed}"), [bare]
+    return _words(response), []
 
 
-def _thought(text: str) -> str:
-    return " ".join(_THINK.sub(" ", text).split())
+def _words(text: str) -> str:
+    """A thought on one line, without its tags."""
+    return " ".join(text.replace(THINK, " ").replace(THOUGHT, " ").split())

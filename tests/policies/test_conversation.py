@@ -10,7 +10,6 @@ import pytest
 import trl
 from agentcli.errors import UsageError
 from agentcli.policies.chat_tokens import ChatTokens
-from agentcli.policies.conversation import Conversations
 from agentcli.policies.tiny import make_tokenizer
 from agentcli.prompts.native import Native
 from agentcli.prompts.protocol import Exchange, Message
@@ -133,9 +132,6 @@ def test_a_prompt_is_the_parent_s_prompt_what_was_sampled_and_what_the_template_
         sampled = [*response, tokens.ends[-1]] if ended else response
         before = [*ids, *sampled]
         turns.append(Exchange(message, tokens.text(sampled), tuple(sampled)))
-        closed = Conversations(tokenizer, tokens.ends, tokens.spoken_ids).answer(turns[-1])
-        assert closed[: len(sampled)] == sampled
-        assert closed[-1] in tokens.ends
 
 
 def test_text_of_the_environment_cannot_end_a_turn() -> None:
@@ -189,3 +185,62 @@ def test_templates_that_know_tools_are_not_refused() -> None:
         _, tokens = chat(name)
         opening = Exchange(Message(("one",), system=SYSTEM, tools=TOOLS), CALL)
         assert tokens.ids(Message(("two",), role="tool", continues="exact"), [opening])
+
+
+def with_template(source: str) -> ChatTokens:
+    """The tokens of a tiny policy with another chat template."""
+    tokenizer, tokens = chat("tiny")
+    tokenizer.chat_template = source
+    tokenizer.name_or_path = "odd"
+    return ChatTokens(tokenizer, tokens.ends, 4096)
+
+
+TURN = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
+"""Shows every message, and no tools."""
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        (TURN.replace("messages %}<", "messages[-1:] %}<"), ("has no place",)),
+        (TURN + "{{ raise_exception('no') if messages|length > 4 }}", ("fails", "no")),
+        (TURN + "{{ 1 // 0 if messages|length > 4 }}", ("fails", "ZeroDivisionError")),
+        (TURN + "{{ messages[0] + 1 if messages|length > 4 }}", ("fails", "TypeError")),
+    ],
+    ids=["only the last message", "raises", "divides by zero", "adds a number"],
+)
+@pytest.mark.parametrize("how", ["exact", "sampled", "rendered"])
+def test_a_template_that_cannot_hold_a_conversation_is_refused_before_it_begins(
+    source: str, names: tuple[str, ...], how: Any
+) -> None:
+    tokens = with_template(source)
+    opening = Message(("one",), system=SYSTEM, begins=how)
+    refused(partial(tokens.ids, opening), names=("odd", *names), remedy="choose another")
+
+
+def test_a_template_that_leaves_messages_out_is_refused_where_it_writes_the_prompts() -> None:
+    tokens = with_template(TURN.replace("messages %}<", "messages[-3:] %}<"))
+    for how, fault in (("exact", "rewrites earlier turns"), ("rendered", "leaves messages out")):
+        opening = Message(("one",), system=SYSTEM, begins=how)  # type: ignore[arg-type]
+        refused(partial(tokens.ids, opening), names=("odd", fault), remedy="another")
+
+
+def test_tools_that_a_template_does_not_show_are_refused_however_it_goes_on() -> None:
+    schemas = Native(PromptSettings(style="chat", tools="native"), QuizWorld(EnvironmentSettings())).schemas
+    for how in ("exact", "sampled", "rendered"):
+        opening = Message(("one",), system=SYSTEM, tools=schemas, begins=how)  # type: ignore[arg-type]
+        refused(partial(with_template(TURN).ids, opening), names=("shows no tools",), remedy="prompt.tools=text")
+
+
+def test_an_answer_that_ended_with_another_token_gets_the_template_s_end_as_well() -> None:
+    """Where the mark of the next role ends a turn, a tool that follows a `user` mark has its own mark."""
+    tokenizer, tokens = chat("qwen2_5")
+    im_end, eos = (tokenizer.convert_tokens_to_ids(name) for name in ("<|im_end|>", "<|endoftext|>"))
+    marked = ChatTokens(tokenizer, [im_end, eos], 4096)
+    opening, following = Message(("one",), system=SYSTEM), Message(("two",), continues="exact")
+    turns = {end: [Exchange(opening, "go", (*tokens.spoken_ids("go"), end))] for end in (im_end, eos)}
+    before = marked.ids(opening)
+    usual, other = (marked.ids(following, turns[end])[len(before) :] for end in (im_end, eos))
+    spoken = tokens.spoken_ids("go")
+    assert usual == [*spoken, im_end, *usual[len(spoken) + 1 :]]
+    assert other == [*spoken, eos, *usual[len(spoken) :]]

@@ -44,9 +44,52 @@ def test_a_call_of_hermes_is_read_with_its_thought(response: str) -> None:
     assert FORM.read(response, moment()) == Answer("think", "I look.", {1: "peek[a box]"})
 
 
-def test_a_call_of_llama_is_read() -> None:
-    response = '{"name": "answer", "parameters": {"query": "B"}}'
-    assert FORM.read(response, moment()) == Answer("think", "", {1: "answer[B]"})
+LLAMA = '{"name": "answer", "parameters": {"query": "B"}}'
+
+
+@pytest.mark.parametrize(
+    ("before", "thought"),
+    [("", ""), ("<|python_tag|>", ""), ("<think>It is B.</think>\n", "It is B."), (" \n", "")],
+)
+def test_a_call_of_llama_is_read(before: str, thought: str) -> None:
+    assert FORM.read(before + LLAMA, moment()) == Answer("think", thought, {1: "answer[B]"})
+
+
+@pytest.mark.parametrize(
+    ("response", "calls"),
+    [
+        (f"<think>I could say {hermes('peek', {'query': 'a'})}.</think>{hermes('peek', {'query': 'b'})}", 1),
+        (f"<think>I could say {hermes('peek', {'query': 'a'})}.</think>But I do not.", 0),
+        (f"<think>I could say {hermes('peek', {'query': 'a'})}", 0),
+    ],
+    ids=["another one follows", "none follows", "the thought never ends"],
+)
+def test_a_call_that_is_only_thought_of_is_none(response: str, calls: int) -> None:
+    assert len(split_calls(response)[1]) == calls
+
+
+def test_a_query_may_hold_the_end_of_a_call() -> None:
+    response = hermes("peek", {"query": "what </tool_call> means"})
+    assert FORM.read(response, moment()).actions == {1: "peek[what </tool_call> means]"}
+
+
+@pytest.mark.parametrize("text", ["<tool_call>", "</tool_call>", "<think>", "</think>", "{"])
+def test_a_megabyte_of_tags_is_split_at_once(text: str) -> None:
+    """A search from each opening tag for its end would take minutes, in which every other trajectory waits."""
+    thought, calls = split_calls(text * (2**20 // len(text)))
+    assert (len(thought) < 2**21, len(calls) < 2) == (True, True)
+
+
+def test_a_long_query_is_said_to_be_long() -> None:
+    answer = FORM.read(hermes("peek", {"query": "a" * 5000}), moment())
+    assert answer.problem == "query is longer than 4000 characters"
+
+
+def test_a_tool_that_no_call_can_name_is_refused() -> None:
+    class Hyphen(QuizWorld):
+        tools = {"web-search": "Searches."}  # type: ignore[assignment]  # noqa: RUF012
+
+    refused(lambda: Native(SETTINGS, Hyphen(EnvironmentSettings())), names=("web-search",), remedy="prompt.tools=text")
 
 
 PEEK = hermes("peek", {"query": "a"})
