@@ -25,7 +25,6 @@ from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.judge import LEAST, MOST, JudgeSettings, ask_judge
 from agentcli.exploration.nodes import Node, Response, spelled
-from agentcli.prompts.registry import GROWING
 from agentcli.records.calls import ANSWER, COT, ToolCall, read_call
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import RolloutSettings
@@ -40,6 +39,7 @@ class RareToolRollout(RolloutSettings, kw_only=True):
     """Settings of rare-tool."""
 
     capability: ClassVar[type] = Toolbox
+    replaces: ClassVar[bool] = True
 
     judge: JudgeSettings = field(
         default_factory=partial(JudgeSettings, kind=TOOL_JUDGE)
@@ -69,15 +69,8 @@ class RareToolRollout(RolloutSettings, kw_only=True):
 async def explore(actor: Actor, settings: RareToolRollout) -> Tree:
     """Grows `leaves` trajectories from the root; a judge's scores choose every tool.
 
-    Raises UsageError for a world without tools, and for a conversation, which would
-    hold the tool that the policy named beside the result of the one that was run.
+    Raises UsageError for a world without tools.
     """
-    style = actor.settings.prompt.style
-    if style in GROWING:
-        raise UsageError(
-            f"rollout.method: rare-tool may run another tool than a response names, "
-            f"which a conversation (prompt.style {style}) cannot show; leave the style out"
-        )
     tools = world_as(actor.world, Toolbox, "rollout.method", "rare-tool").tools
     if not tools:
         raise UsageError(

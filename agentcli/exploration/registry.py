@@ -13,6 +13,7 @@ from inspect import iscoroutinefunction
 from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.budget import parse_budget
+from agentcli.prompts.registry import GROWING
 from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.records.types import Tree
 from agentcli.registry import Registry
@@ -68,8 +69,8 @@ def check(settings: Settings) -> None:
     """Refuses settings that would fail in the first tree, before a policy is loaded.
 
     Raises UsageError for an unknown method, a malformed budget, conflicting values,
-    rollout.distinct with a method that votes, and rollout.answer_judge with one that
-    acts in several copies.
+    rollout.distinct with a method that votes, rollout.answer_judge with one that acts in
+    several copies, and a conversation with one that runs other actions than are named.
     """
     rollout = settings.rollout
     make(rollout.method)
@@ -79,6 +80,13 @@ def check(settings: Settings) -> None:
         raise UsageError(
             f"rollout.answer_judge: a response of {rollout.method} acts in several "
             "copies, whose answers are not judged; leave it out"
+        )
+    style = settings.prompt.style
+    if rollout.replaces and style in GROWING:
+        raise UsageError(
+            f"rollout.method: {rollout.method} may run another tool than a response "
+            f"names, which a conversation (prompt.style {style}) cannot show; leave the "
+            "style out"
         )
     if rollout.distinct and not rollout.redraws:
         raise UsageError(

@@ -4,7 +4,7 @@ The prompt is what the policy was asked in one step; the completion is its respo
 trainers ignore columns that they do not know.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,6 +13,9 @@ from agentcli.records.types import Position, Record, Score, Validity
 Images = list[str] | msgspec.UnsetType
 """Files of a prompt's pictures, relative to the export folder; absent if it has none.
 """
+
+Tools = list[dict[str, Any]] | msgspec.UnsetType
+"""The schemas of the tools of a conversation that calls some; else absent."""
 
 
 class ChatPart(Record, kw_only=True):
@@ -25,7 +28,7 @@ class ChatPart(Record, kw_only=True):
 class ChatTurn(Record, kw_only=True):
     """One message of a chat."""
 
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "user", "assistant", "tool"]
     content: str | list[ChatPart]
     """A list of parts if the message has pictures."""
 
@@ -35,6 +38,7 @@ class PromptCompletion(Record, kw_only=True):
 
     prompt: list[ChatTurn]
     completion: list[ChatTurn]
+    tools: Tools = msgspec.UNSET
     images: Images = msgspec.UNSET
     task: str
     """Task id of the tree."""
@@ -52,6 +56,7 @@ class Preference(Record, kw_only=True):
     prompt: list[ChatTurn]
     chosen: list[ChatTurn]
     rejected: list[ChatTurn]
+    tools: Tools = msgspec.UNSET
     images: Images = msgspec.UNSET
     task: str
     """Task id of the tree."""
@@ -95,13 +100,15 @@ class Conversation(Record, kw_only=True):
     """Whether a response only looked, as the world has it."""
 
 
-def asked(text: str, pictures: int = 0) -> list[ChatTurn]:
+def asked(
+    text: str, pictures: int = 0, role: Literal["user", "tool"] = "user"
+) -> list[ChatTurn]:
     """A prompt as a chat, with its pictures after the text."""
     if not pictures:
-        return [ChatTurn(role="user", content=text)]
+        return [ChatTurn(role=role, content=text)]
     places = [ChatPart(type="image")] * pictures
     content = [ChatPart(type="text", text=text), *places]
-    return [ChatTurn(role="user", content=content)]
+    return [ChatTurn(role=role, content=content)]
 
 
 def answered(text: str) -> list[ChatTurn]:

@@ -272,6 +272,8 @@ class RolloutSettings(Section, kw_only=True):
     """
     numbered: ClassVar[bool] = False
     """Whether responses number the copies of the environment that they act in."""
+    replaces: ClassVar[bool] = False
+    """Whether another action may be run than a response names."""
     redraws: ClassVar[bool] = True
     """Whether the method supports `distinct`."""
     capability: ClassVar[type | None] = None

@@ -51,8 +51,15 @@ class StepRow(msgspec.Struct, kw_only=True):
     """Names of the pictures that the policy saw: files of RUN/pictures."""
     continues: str | None = None
     """Set where the prompt is only what was added to a conversation: what was said
-    before is in the rows of the steps before it. None: the prompt is whole.
+    before is in the rows of the steps before it. None: the prompt is whole, but for
+    `system` and `tools`.
     """
+    role: str = "user"
+    """Who speaks the prompt: user, or tool for what a call returned."""
+    system: str | None = None
+    """The system message before the prompt, where a conversation begins with one."""
+    tools: str | None = None
+    """The schemas of the tools, as JSON, where a conversation begins that calls some."""
 
 
 def mean_advantage(rows: Iterable[StepCredit]) -> float | None:
@@ -107,6 +114,9 @@ def step_row(
         tokens=len(step.token_ids),
         pictures=list(step.pictures or ()),
         continues=step.continues or None,
+        role=step.role or "user",
+        system=step.system or None,
+        tools=step.tools or None,
     )
 
 

@@ -9,8 +9,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
+
 from agentcli.errors import DataError
-from agentcli.records.faults import shown
+from agentcli.records.faults import UNREADABLE, shown
 from agentcli.records.files import read_numbered
 from agentcli.records.types import (
     LARGEST_LOGPROB,
@@ -23,6 +25,18 @@ from agentcli.records.types import (
     StopReason,
     Tree,
 )
+
+
+class ToolFunction(msgspec.Struct):
+    """What the schema of a tool must name."""
+
+    name: str
+
+
+class ToolSchema(msgspec.Struct):
+    """One of the tools that a chat template shows; a template may read more of it."""
+
+    function: ToolFunction
 
 
 def children(tree: Tree) -> dict[int | None, list[Step]]:
@@ -122,6 +136,7 @@ def _refuse_shape(tree: Tree, place: str) -> None:
     parents = {step.parent for step in tree.steps}
     for step in tree.steps:
         fault = _wrong_end(step, step.id in parents) or _wrong_count(step)
+        fault = fault or _wrong_tools(step)
         if fault is not None:
             raise _damaged(tree, place, step.id, fault)
 
@@ -183,6 +198,17 @@ def _wrong_count(step: Step) -> str | None:
         if len(copies) < len(step.moves):
             return "moves: one copy moves twice"
     return None
+
+
+def _wrong_tools(step: Step) -> str | None:
+    """Why the schemas of a conversation cannot be shown; None if they can."""
+    if not step.tools:
+        return None
+    try:
+        schemas = msgspec.json.decode(step.tools, type=list[ToolSchema])
+    except UNREADABLE as error:
+        return f"tools: {error}"
+    return None if schemas else "tools: there are none"
 
 
 def _wrong_number(step: Step) -> str | None:

@@ -30,6 +30,7 @@ from agentcli.records.chats import (
     Images,
     Preference,
     PromptCompletion,
+    Tools,
     answered,
     asked,
 )
@@ -264,6 +265,7 @@ def _messages(plan: ExportPlan, progress: Progress) -> dict[str, int]:
                 row = PromptCompletion(
                     prompt=_asked(tree, step),
                     completion=answered(step.response),
+                    tools=_tools(tree, step),
                     images=_images(plan, step),
                     task=tree.task.id,
                     tree=line,
@@ -348,9 +350,17 @@ def _asked(tree: Tree, step: Step) -> list[ChatTurn]:
     if opening.system:
         chats.append(ChatTurn(role="system", content=opening.system))
     for turn in turns:
-        chats += asked(turn.message.text)
+        chats += asked(turn.message.text, role=turn.message.role)
         chats += answered(turn.response)
-    return [*chats, *asked(step.prompt, len(step.pictures or ()))]
+    role = step.role or "user"
+    return [*chats, *asked(step.prompt, len(step.pictures or ()), role)]
+
+
+def _tools(tree: Tree, step: Step) -> Tools:
+    """The schemas of the tools that the conversation of a step began with."""
+    turns = turns_before(tree, step)
+    opening = turns[0].message if turns else message_of(step)
+    return msgspec.json.decode(opening.tools) if opening.tools else msgspec.UNSET
 
 
 def _images(plan: ExportPlan, step: Step) -> Images:
@@ -394,6 +404,7 @@ def _preferences(plan: ExportPlan, progress: Progress) -> dict[str, int]:
                 written.add(derive_seed(*texts))
                 row = Preference(
                     prompt=_asked(pair.tree, chosen),
+                    tools=_tools(pair.tree, chosen),
                     chosen=answered(chosen.response),
                     rejected=answered(rejected.response),
                     images=_images(plan, chosen),

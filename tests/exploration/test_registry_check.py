@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from agentcli.errors import UsageError
 from agentcli.exploration.registry import METHODS, check
-from agentcli.records.settings import RolloutSettings, Settings
+from agentcli.records.settings import PromptSettings, RolloutSettings, Settings
 from fitting import fitting
 from refusal import refused
 from scripted import SeededPolicy
@@ -40,3 +40,10 @@ def test_both_refuse_the_same_in_the_same_words(method: str, rollout: dict[str, 
 @pytest.mark.parametrize(("name", "value"), [("method", "sparc"), ("budget", "tokens=many")])
 def test_an_unknown_method_or_budget_is_refused(name: str, value: str) -> None:
     refused(lambda: check(Settings(rollout=RolloutSettings(**{name: value}))), names=value)
+
+
+@pytest.mark.parametrize("style", ["chat", "chat-compact"])
+def test_a_method_that_runs_other_actions_than_are_named_holds_no_conversation(style: str) -> None:
+    chosen = Settings(prompt=PromptSettings(style=style), rollout=fitting("rare-tool"))
+    refused(lambda: check(chosen), names=("rare-tool", style), remedy="leave the style out")
+    check(Settings(prompt=PromptSettings(style=style), rollout=fitting("chain")))

@@ -220,9 +220,12 @@ def test_a_template_that_cannot_hold_a_conversation_is_refused_before_it_begins(
 
 def test_a_template_that_leaves_messages_out_is_refused_where_it_writes_the_prompts() -> None:
     tokens = with_template(TURN.replace("messages %}<", "messages[-3:] %}<"))
-    for how, fault in (("exact", "rewrites earlier turns"), ("rendered", "leaves messages out")):
+    for how, fault, remedy in (
+        ("exact", "rewrites earlier turns", "keep_thinking"),
+        ("rendered", "leaves messages out", "another"),
+    ):
         opening = Message(("one",), system=SYSTEM, begins=how)  # type: ignore[arg-type]
-        refused(partial(tokens.ids, opening), names=("odd", fault), remedy="another")
+        refused(partial(tokens.ids, opening), names=("odd", fault), remedy=remedy)
 
 
 def test_tools_that_a_template_does_not_show_are_refused_however_it_goes_on() -> None:

@@ -94,6 +94,28 @@ def test_a_table_says_where_a_prompt_continues_a_conversation(run: Path) -> None
     assert table.column("continues").to_pylist() == [None if step.parent is None else "sampled" for step in tree.steps]
 
 
+SCHEMAS = '[{"type":"function","function":{"name":"peek","description":"Looks."}}]'
+
+
+def test_a_conversation_with_tools_is_exported_with_its_schemas_and_roles(run: Path) -> None:
+    tree = next(iter(read_trees(run)))
+    for step in tree.steps:
+        begins = step.parent is None
+        step.continues = msgspec.UNSET if begins else "sampled"
+        step.role = msgspec.UNSET if begins else "tool"
+        step.system, step.tools = ("Be brief.", SCHEMAS) if begins else (msgspec.UNSET, msgspec.UNSET)
+    rewrite(run, [tree])
+    table = pyarrow.parquet.read_table(export(run, "parquet")).to_pylist()
+    assert [(row["role"], row["system"], row["tools"]) for row in table] == [
+        ("user", "Be brief.", SCHEMAS) if step.parent is None else ("tool", None, None) for step in tree.steps
+    ]
+    rows = lines(export(run, "messages", everything=True))
+    assert all(row["tools"] == json.loads(SCHEMAS) for row in rows)
+    depths = {row["step"]: [turn["role"] for turn in row["prompt"]] for row in rows}
+    assert all(roles == ["system", "user", *["assistant", "tool"] * (len(roles) // 2 - 1)] for roles in depths.values())
+    assert max(map(len, depths.values())) > 2
+
+
 def test_messages_are_the_steps_that_led_to_success(run: Path) -> None:
     trees = list(read_trees(run))
     trees[0].steps[0].mask = "noise"
