@@ -230,6 +230,11 @@ class TrainSettings(Section, kw_only=True):
     """
     adam_betas: tuple[Share, Share] = (0.9, 0.999)
     """AdamW's beta1 and beta2."""
+    adam_epsilon: Positive = 1e-8
+    """What AdamW adds to the root of the second moment. Where nearly all groups are alike,
+    gradients fall by a thousand, and AdamW steps as far as ever, in the direction of
+    noise: policies forget how to answer. 1e-5 keeps such steps small.
+    """
     weight_decay: NotNegative = 0.0
     """AdamW's weight decay."""
     max_grad_norm: Positive = 1.0

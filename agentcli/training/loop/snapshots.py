@@ -69,6 +69,7 @@ def make_optimizer(
     options: dict[str, Any] = {
         "lr": settings.learning_rate,
         "betas": settings.adam_betas,
+        "eps": settings.adam_epsilon,
     }
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(list(groups), fused=True, **options)
