@@ -16,10 +16,13 @@ from agentcli.prompts.full import NO_ACTION, Full
 from agentcli.prompts.native import Native
 from agentcli.prompts.protocol import Answer, Message, Moment
 from agentcli.prompts.registry import dialect_class
+from agentcli.prompts.tags import one_line
 from agentcli.records.settings import PromptSettings
 from agentcli.records.types import Continues
 
 WHOLE = "the conversation holds every step"
+LONGEST_ACTION = 100
+"""Characters of an action in the summary of a conversation that begins anew."""
 KEPT: dict[bool | None, Continues] = {None: "exact", True: "sampled", False: "rendered"}
 """How a conversation continues (Message.continues), by prompt.keep_thinking."""
 
@@ -109,9 +112,17 @@ class ChatCompact(Compact):
 
 
 def summary(context: Context) -> str:
-    """One line with the actions so far, where a conversation begins anew."""
-    actions = "; ".join(action or NO_ACTION for action in context.actions)
+    """One line with the actions so far, where a conversation begins anew.
+
+    A long action is cut: beginning anew is what keeps the prompt short.
+    """
+    actions = "; ".join(_in_short(action or NO_ACTION) for action in context.actions)
     return f"Steps taken so far: {len(context.actions)}. Your actions: {actions}."
+
+
+def _in_short(action: str) -> str:
+    line = one_line(action)
+    return line if len(line) <= LONGEST_ACTION else f"{line[:LONGEST_ACTION]}..."
 
 
 def _joined(parts: Sequence[str]) -> tuple[str]:

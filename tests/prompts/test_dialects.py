@@ -145,6 +145,13 @@ def test_what_only_a_conversation_reads_is_refused_in_other_styles(name: str, va
     make_dialect(PromptSettings(style="chat", **{name: value}), WORLD)
 
 
+def test_a_conversation_that_begins_anew_names_its_actions_on_one_short_line() -> None:
+    dialect = make_dialect(PromptSettings(style="chat", restart=2), WORLD)
+    acted = msgspec.structs.replace(CONTEXT, actions=("go\n north", "a" * 5000), observations=("one", "two", "three"))
+    line = dialect.ask(Moment(copies=(acted,))).text.split("\n\n")[0]
+    assert line == f"Steps taken so far: 2. Your actions: go north; {'a' * 100}...."
+
+
 def test_typed_names_are_refused_where_there_are_none() -> None:
     refused(lambda: full(style="full", names="typed"), names=("prompt.names", "full"), remedy="prompt.style=compact")
     refused(lambda: full(names="typed"), names="prompt.names", remedy="prompt.style=compact")

@@ -68,3 +68,14 @@ def test_a_state_of_another_optimiser_or_a_torn_one_is_refused(layers, tmp_path)
     refused(lambda: load_optimizer(layers()[1], one, tmp_path / "torn.safetensors"), 3, names="absmax1/1.weight")
     plain = torch.optim.AdamW(one.parameters())
     refused(lambda: load_optimizer(plain, one, tmp_path / "state.safetensors"), 3, names="state.safetensors")
+
+
+@pytest.mark.parametrize("epsilon", [1e-8, 1e-5])
+@pytest.mark.parametrize("gradient", [1e-3, 1e-7])
+def test_epsilon_bounds_the_step_of_a_gradient_that_vanishes(epsilon: float, gradient: float) -> None:
+    """AdamW's first step is rate * g / (|g| + epsilon): of full size, unless the gradient is below epsilon."""
+    weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    optimizer = make_optimizer(TrainSettings(learning_rate=0.5, adam_epsilon=epsilon), [{"params": [weight]}])
+    weight.grad = torch.full_like(weight, gradient)
+    optimizer.step()
+    assert -weight.item() == pytest.approx(0.5 * gradient / (gradient + epsilon))
