@@ -139,9 +139,8 @@ def page_tree(
     cells: list[StepCells] = []
     prompts: list[str] = []
     for step in tree.steps:
-        prompts.append(
-            visible("\n\n".join(filter(None, [step.system or "", step.prompt])))
-        )
+        asked = [step.system or "", step.tools or "", step.prompt]
+        prompts.append(visible("\n\n".join(filter(None, asked))))
         earlier = "" if step.parent is None else prompts[step.parent]
         part = texts.prompt(prompts[-1], earlier)
         cells.append(_cells(step, texts, part, token_ends, numbers))

@@ -68,7 +68,12 @@ def step_details(shown: ShownTree, step: Step) -> Iterator[RenderableType]:
     if step.system:
         yield _heading("system")
         yield _indented(step.system, style="")
-    asked = f"prompt, after step {step.parent}" if step.continues else "prompt"
+    if step.tools:
+        yield _heading("tools")
+        yield _indented(step.tools, style="")
+    asked = "what the tool returned" if step.role == "tool" else "prompt"
+    if step.continues:
+        asked = f"{asked}, after step {step.parent}"
     for title, text in ((asked, step.prompt), ("response", step.response)):
         yield _heading(title)
         yield _indented(text or "(none)", style="")

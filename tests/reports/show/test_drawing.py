@@ -118,7 +118,7 @@ def test_deep_forks_are_shortened() -> None:
 @pytest.mark.parametrize("color", [False, True])
 def test_hostile_texts_are_harmless(width: int, color: bool) -> None:
     """No escape of theirs, no control or bidirectional character, and no markup is obeyed."""
-    names = ("prompt", "response", "observation", "next_observation", "action", "tag", "state")
+    names = ("system", "tools", "prompt", "response", "observation", "next_observation", "action", "tag", "state")
     fields = dict.fromkeys(names, HOSTILE)
     hostile = tree(step(0, None, **fields, outcome=SUCCESS, notes={HOSTILE: HOSTILE}))
     hostile.instruction = hostile.method = HOSTILE
@@ -138,6 +138,16 @@ def test_hostile_texts_are_harmless(width: int, color: bool) -> None:
     if not color:
         assert "\x1b" not in text
         assert "[bold]" in "".join(text.split()) or width == 40
+
+
+def test_a_step_of_a_conversation_shows_its_tools_and_who_speaks() -> None:
+    first = step(0, None, system="Be brief.", tools='[{"function":{"name":"peek"}}]')
+    second = step(1, 0, role="tool", continues="exact", outcome=SUCCESS)
+    one = shown(tree(first, second))
+    begun, returned = (printed(*step_details(one, each)) for each in (first, second))
+    assert "Be brief." in begun
+    assert '"peek"' in begun
+    assert "what the tool returned, after step 0" in returned
 
 
 def test_no_line_is_wider_than_the_terminal() -> None:
