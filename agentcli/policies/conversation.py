@@ -18,13 +18,15 @@ from typing import Any
 from agentcli.errors import UsageError
 from agentcli.policies.chat import plain, template_kwargs
 from agentcli.prompts.protocol import Exchange, Message
+from agentcli.prompts.tags import one_line
 from agentcli.records.types import Continues
 
 REMEMBERED = 4096
 """Messages whose tokens are cached: siblings and revisited states repeat them."""
 ROLE, QUESTION, ANSWER = "Be brief.", "And now?", "It is done."
 """A conversation with which a template is tried."""
-THOUGHTFUL = "<think> It is near. </think><action> go on </action>"
+DONE = "<action> go on </action>"
+THOUGHTFUL = f"<think> It is near. </think>{DONE}"
 """An answer with a thought, as the dialects write it."""
 
 REWRITES = "rewrites earlier turns, so its conversations do not grow"
@@ -133,7 +135,7 @@ class Conversations:
             )
         roles = ("tool", "user") if tools else ("user",)
         for role in roles:
-            self._check_place(role, tools)
+            self._check_place(role)
         for order in (roles * 2, roles[::-1] * 2):
             added = [self._addition(QUESTION, role) for role in order]
             chat = list(opening)
@@ -142,8 +144,9 @@ class Conversations:
                 chat += [self._heard(QUESTION, role)]
             whole = self._text(chat, tools)
             if how == "rendered":
-                shown = whole.count(QUESTION) == 1 + len(order) and ROLE in whole
-                if not shown:
+                # Thoughts may be left out, what was done may not.
+                heard = whole.count(QUESTION) == 1 + len(order) and ROLE in whole
+                if not heard or whole.count(DONE) != len(order):
                     raise self._refused("leaves messages out", "another style")
                 continue
             grown = start + "".join(THOUGHTFUL + text for text in added)
@@ -153,16 +156,17 @@ class Conversations:
             if not (grows and ends and self._ids(chat, tools)[-len(ids) :] == ids):
                 raise self._not_growing(how)
 
-    def _check_place(self, role: str, tools: str) -> None:
+    def _check_place(self, role: str) -> None:
         """Raises UsageError if the template has no place for a role after an answer."""
+        why = ""
         try:
             added = self._addition(QUESTION, role)
-        except UnrenderedError:
-            added = ""
+        except UnrenderedError as error:
+            added, why = "", f" ({one_line(str(error.__cause__))})"
         if QUESTION not in added:
             raise self._refused(
-                f"has no place for a message of the role {role} after an answer",
-                "prompt.tools=text" if tools else "another style",
+                f"has no place for a message of the role {role} after an answer{why}",
+                "prompt.tools=text" if role == "tool" else "another style",
             )
 
     def _not_growing(self, how: Continues) -> UsageError:

@@ -46,6 +46,8 @@ from agentcli.policies.protocol import Reply, Request, Waiting
 from agentcli.prompts.native import (
     CALL,
     CALLED,
+    THINK,
+    THOUGHT,
     NativeCall,
     read_native,
     split_calls,
@@ -516,6 +518,9 @@ def read_reply(data: bytes, calls: bool = False) -> ServedReply:
 def _with_calls(message: _ChatMessage) -> str:
     """The text of a message, followed by its tool calls."""
     parts = [message.content] if message.content else []
+    if parts and THINK in parts[0] and THOUGHT not in parts[0]:
+        # The calls are apart from the thought, though it did not end.
+        parts.append(THOUGHT)
     for call in message.tool_calls or []:
         # Text that is no JSON stays as it is, for the dialect to find wrong.
         arguments: Any = call.function.arguments

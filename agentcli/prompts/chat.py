@@ -15,7 +15,7 @@ from agentcli.prompts.compact import Compact
 from agentcli.prompts.full import NO_ACTION, Full
 from agentcli.prompts.native import Native
 from agentcli.prompts.protocol import Answer, Message, Moment
-from agentcli.prompts.registry import dialect_class
+from agentcli.prompts.registry import GROWING, dialect_class
 from agentcli.prompts.tags import one_line
 from agentcli.records.settings import PromptSettings
 from agentcli.records.types import Continues
@@ -67,6 +67,12 @@ class Chat(Growing):
     def __init__(self, settings: PromptSettings, world: World) -> None:
         super().__init__(settings)
         own = world.card.dialect
+        if own in GROWING:
+            raise UsageError(
+                f"prompt.style: the card of the world {world.card.name} names {own} as "
+                "its dialect, which is no form of answers; name full, search or tools "
+                "there"
+            )
         kind = dialect_class(own)
         if not (isinstance(kind, type) and issubclass(kind, Full)):
             raise UsageError(

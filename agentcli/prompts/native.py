@@ -44,6 +44,7 @@ CALL, CALLED = "<tool_call>", "</tool_call>"
 THINK, THOUGHT = "<think>", "</think>"
 PYTHON_TAG = "<|python_tag|>"
 """What Llama 3 may write before a call."""
+_BETWEEN = re.compile(r"</tool_call>\s*<tool_call>")
 NAME = re.compile(r"[a-z0-9_]+")
 """What a tool is called; an action is written as NAME[argument] (records/calls.py)."""
 
@@ -139,20 +140,31 @@ def read_native(text: str) -> NativeCall | None:
 def split_calls(response: str) -> tuple[str, list[str]]:
     """The thought of a response, and the JSON texts of its calls.
 
-    What is thought between <think> and </think> is no call. Takes time in proportion to
-    the response, whatever it holds.
+    What is thought before </think> is no call. Takes time in proportion to the response,
+    whatever it holds.
     """
-    before, _, after = response.rpartition(THOUGHT)
-    spoken, _, unclosed = after.partition(THINK)
-    opening, *pieces = spoken.split(CALL)
-    # The last end counts: the text of a query may hold another.
-    calls = [piece.rpartition(CALLED)[0] for piece in pieces if CALLED in piece]
-    if calls:
-        return _words(f"{before} {opening} {unclosed}"), calls
+    thought, spoken = _apart(response)
+    opening, called, body = spoken.partition(CALL)
+    if called and CALLED in body:
+        # The text of a query may hold a tag: the last end counts, and only an end and a
+        # beginning together part two calls.
+        calls = _BETWEEN.split(body.rpartition(CALLED)[0])
+        return _words(f"{thought} {opening}"), calls
     bare = spoken.strip().removeprefix(PYTHON_TAG).lstrip()
     if bare.startswith("{"):
-        return _words(f"{before} {unclosed}"), [bare]
+        return _words(thought), [bare]
     return _words(response), []
+
+
+def _apart(response: str) -> tuple[str, str]:
+    """What a response thinks at its beginning, and what it says then."""
+    before, ended, after = response.partition(THOUGHT)
+    if ended and CALL not in before:
+        return before, after
+    if not response.lstrip().startswith(THINK):
+        return "", response
+    # A call before the end of the thought is only thought of; a thought may not end.
+    return (before, after) if ended else (response, "")
 
 
 def _words(text: str) -> str:

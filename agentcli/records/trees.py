@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import msgspec
 
@@ -30,7 +30,7 @@ from agentcli.records.types import (
 class ToolFunction(msgspec.Struct):
     """What the schema of a tool must name."""
 
-    name: str
+    name: Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class ToolSchema(msgspec.Struct):
@@ -205,7 +205,9 @@ def _wrong_tools(step: Step) -> str | None:
     if not step.tools:
         return None
     try:
-        schemas = msgspec.json.decode(step.tools, type=list[ToolSchema])
+        # Everything is decoded first: a template shows more than is checked here.
+        read = msgspec.json.decode(step.tools, type=list[dict[str, Any]])
+        schemas = msgspec.convert(read, list[ToolSchema])
     except UNREADABLE as error:
         return f"tools: {error}"
     return None if schemas else "tools: there are none"

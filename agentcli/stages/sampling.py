@@ -237,11 +237,6 @@ def check_policy(settings: Settings, kind: str) -> None:
         from agentcli.policies.endpoint import base_url
 
         base_url(settings.policy.endpoint)
-        if settings.prompt.keep_thinking is not None:
-            raise UsageError(
-                "prompt.keep_thinking has no effect on policy.kind openai: the server "
-                "applies its own chat template; leave it out"
-            )
     if kind == "vllm":
         from agentcli.policies.vllm_engine import check_vllm
 

@@ -72,6 +72,15 @@ def test_a_server_that_calls_tools_solves_every_question() -> None:
     assert result["tool_call_id"] == called["tool_calls"][0]["id"]
 
 
+@pytest.mark.parametrize(
+    "content", ["<think>I look.", "Does <think> close?", "<think>I look.</think>", "I </think> look."]
+)
+@pytest.mark.parametrize("query", ["the boxes", "<tool_call>", "</tool_call>", "</tool_call>\n<tool_call>", "<think>"])
+def test_a_call_of_a_server_is_taken_whatever_is_said_before_and_asked(content: str, query: str) -> None:
+    trees, _ = played([calls(("peek", {"query": query}), content=content)])
+    assert {step.action for steps in trees for step in steps} == {f"peek[{query}]"}
+
+
 HOSTILE = {
     "an unknown tool": calls(("rm", {"query": "x"})),
     "broken JSON": calls(("peek", '{"query": ')),

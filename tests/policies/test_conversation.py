@@ -228,6 +228,14 @@ def test_a_template_that_leaves_messages_out_is_refused_where_it_writes_the_prom
         refused(partial(tokens.ids, opening), names=("odd", fault), remedy=remedy)
 
 
+def test_a_template_that_leaves_out_what_was_done_is_refused_where_it_writes_the_prompts() -> None:
+    source = TURN.replace(
+        "{{ m.content }}", "{{ '' if m.role == 'assistant' and not loop.last and loop.index > 2 else m.content }}"
+    )
+    opening = Message(("one",), system=SYSTEM, begins="rendered")
+    refused(partial(with_template(source).ids, opening), names=("odd", "leaves messages out"), remedy="another")
+
+
 def test_tools_that_a_template_does_not_show_are_refused_however_it_goes_on() -> None:
     schemas = Native(PromptSettings(style="chat", tools="native"), QuizWorld(EnvironmentSettings())).schemas
     for how in ("exact", "sampled", "rendered"):

@@ -92,12 +92,6 @@ def test_an_endpoint_that_is_down_leaves_nothing_and_ends_with_4() -> None:
     assert not Path("x/trees.jsonl").exists()
 
 
-def test_what_only_a_template_here_can_do_is_refused_with_an_endpoint() -> None:
-    words = ("--policy", "openai", "--base-url", "http://127.0.0.1:9", "--set", "prompt.style=chat")
-    result = agentcli("rollout", *words, "--set", "prompt.keep_thinking=true", "--dry-run")
-    assert (result.exit_code, "prompt.keep_thinking" in result.stderr) == (2, True)
-
-
 def test_an_endpoint_that_dies_ends_with_4_and_what_is_owed_is_redone() -> None:
     Path("toy.yaml").write_text(SETTINGS.replace("tasks: 4", "tasks: 16"))
     words = ("rollout", "--policy", "openai", "-o", "x", "--base-url")

@@ -68,9 +68,11 @@ def test_a_call_that_is_only_thought_of_is_none(response: str, calls: int) -> No
     assert len(split_calls(response)[1]) == calls
 
 
-def test_a_query_may_hold_the_end_of_a_call() -> None:
-    response = hermes("peek", {"query": "what </tool_call> means"})
-    assert FORM.read(response, moment()).actions == {1: "peek[what </tool_call> means]"}
+@pytest.mark.parametrize("tag", ["<tool_call>", "</tool_call>", "<think>", "</think>", "<think></think>"])
+@pytest.mark.parametrize("thought", ["", "I look. ", "<think>I look.</think>"])
+def test_a_query_may_hold_a_tag(tag: str, thought: str) -> None:
+    response = hermes("peek", {"query": f"what {tag} means"}, thought)
+    assert FORM.read(response, moment()).actions == {1: f"peek[what {tag} means]"}
 
 
 @pytest.mark.parametrize("text", ["<tool_call>", "</tool_call>", "<think>", "</think>", "{"])

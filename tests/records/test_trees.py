@@ -55,6 +55,8 @@ def test_depth_is_no_limit() -> None:
         (0, {"stop": StopReason.OVERLONG}, ("steps[0].stop: overlong", "none")),
         (0, {"reward": float("inf")}, "steps[0].reward: inf"),
         *((0, {"tools": tools}, "steps[0].tools: ") for tools in ("x", "5", "[]", "{}", '[{"a":1}]', "[" * 100_000)),
+        (0, {"tools": '[{"function":{"name":"s"},"x":1e999}]'}, "steps[0].tools: "),
+        (0, {"tools": '[{"function":{"name":""}}]'}, "steps[0].tools: "),
     ],
 )
 def test_a_damaged_tree_is_refused_by_step_and_field(step: int, change: dict, names: str | tuple[str, ...]) -> None:
