@@ -74,6 +74,7 @@ class Conversation(Record, kw_only=True):
     """
 
     messages: list[ChatTurn]
+    tools: Tools = msgspec.UNSET
     reward: Score
     success: bool
     truncated: bool

@@ -299,6 +299,7 @@ def _conversation(
 ) -> Conversation:
     """A trajectory: the instruction, then what was observed and answered in turn.
 
+    A conversation that grew has its own system message in the place of the instruction.
     Raises DataError for steps in several copies of the environment.
     """
     if any(step.moves for step in steps):
@@ -307,10 +308,13 @@ def _conversation(
             "environment, which no conversation can say; take --to messages"
         )
     turns = []
-    if tree.instruction not in steps[0].observation:
-        turns.append(ChatTurn(role="system", content=tree.instruction))
+    opening = steps[0].system or ""
+    if not opening and tree.instruction not in steps[0].observation:
+        opening = tree.instruction
+    if opening:
+        turns.append(ChatTurn(role="system", content=opening))
     for step in steps:
-        turns += asked(step.observation)
+        turns += asked(step.observation, role=step.role or "user")
         turns += answered(step.response)
     last = steps[-1]
     errored = last.outcome is Outcome.ERRORED
@@ -323,6 +327,7 @@ def _conversation(
         by_step = [assigned.get(step.id) for step in steps]
     return Conversation(
         messages=turns,
+        tools=_tools(tree, steps[0]),
         reward=score_of(steps),
         success=last.outcome is Outcome.SUCCESS,
         truncated=last.outcome is Outcome.TRUNCATED,

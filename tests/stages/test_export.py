@@ -114,6 +114,12 @@ def test_a_conversation_with_tools_is_exported_with_its_schemas_and_roles(run: P
     depths = {row["step"]: [turn["role"] for turn in row["prompt"]] for row in rows}
     assert all(roles == ["system", "user", *["assistant", "tool"] * (len(roles) // 2 - 1)] for roles in depths.values())
     assert max(map(len, depths.values())) > 2
+    for row in lines(export(run, "conversations")):
+        roles = [turn["role"] for turn in row["messages"]]
+        assert roles[:3] == ["system", "user", "assistant"]
+        assert set(roles[3:-1:2]) <= {"tool"}
+        assert row["messages"][0]["content"] == "Be brief."
+        assert row["tools"] == json.loads(SCHEMAS)
 
 
 def test_messages_are_the_steps_that_led_to_success(run: Path) -> None:
