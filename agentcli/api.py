@@ -200,7 +200,7 @@ def to_frame(things: Thing | Iterable[Thing]) -> "DataFrame":
 
     >>> frame = to_frame(read_trees("runs/x"))
     >>> frame.shape
-    (27, 20)
+    (27, 23)
     >>> list(frame.columns[:6])
     ['tree', 'task', 'kind', 'trajectory', 'step', 'parent']
     >>> frame.dropna(subset="outcome").groupby("tree").outcome.count().to_dict()

@@ -120,7 +120,7 @@ def test_there_is_a_preset_for_every_method_that_can_be_trained() -> None:
     from agentcli.exploration.registry import METHODS as EXPLORATION
 
     assert {one.credit["method"] for one in settings} == {*CREDIT} - {"ppo"}  # ppo: quickstart-ppo
-    assert {one.rollout.method for one in settings} == {*EXPLORATION} - {"test-time-branch"}
+    assert {one.rollout.method for one in settings} == {*EXPLORATION} - {"test-time-branch", "criticality"}
     assert [one.train.objective for one in settings].count("dpo") == 1
 
 
