@@ -17,6 +17,7 @@ from agentcli.credit.switches import Switches
 from agentcli.exploration.triggers import surprise
 from agentcli.records.trees import children
 from agentcli.records.types import Count, Outcome, Record, Step, Tree
+from agentcli.reports.tables import percent
 
 METHOD = "criticality"
 IDLE = 0.01
@@ -129,8 +130,8 @@ def whole_rows(found: Criticality) -> list[tuple[str, str]]:
     return [
         ("actions", f"{found.actions}"),
         ("mean criticality", f"{found.criticality:.3f}"),
-        ("% below 0.01", f"{100 * found.idle:.1f}"),
-        ("% above 0.4", f"{100 * found.critical:.1f}"),
+        ("% below 0.01", percent(found.idle)),
+        ("% above 0.4", percent(found.critical)),
         ("entropy before those below 0.01", _figure(found.entropy_idle)),
         ("entropy before those above 0.4", _figure(found.entropy_critical)),
         ("share of such pairs that entropy tells apart", _figure(found.told)),
@@ -144,7 +145,7 @@ def group_rows(groups: Iterable[CriticalityGroup]) -> list[tuple[str, ...]]:
             group.name,
             f"{group.actions}",
             f"{group.criticality:.3f}",
-            f"{100 * group.critical:.1f}",
+            percent(group.critical),
         )
         for group in groups
     ]

@@ -23,6 +23,7 @@ import msgspec
 
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.episodes import score_of
+from agentcli.prompts.protocol import Message
 from agentcli.prompts.recorded import message_of, turns_before, whole_text
 from agentcli.records.chats import (
     ChatTurn,
@@ -350,11 +351,10 @@ def _conversation(
 def _asked(tree: Tree, step: Step) -> list[ChatTurn]:
     """What the policy was asked in a step, with what was said before it."""
     chats: list[ChatTurn] = []
-    turns = turns_before(tree, step)
-    opening = turns[0].message if turns else message_of(step)
+    opening = _opening(tree, step)
     if opening.system:
         chats.append(ChatTurn(role="system", content=opening.system))
-    for turn in turns:
+    for turn in turns_before(tree, step):
         chats += asked(turn.message.text, role=turn.message.role)
         chats += answered(turn.response)
     role = step.role or "user"
@@ -363,9 +363,15 @@ def _asked(tree: Tree, step: Step) -> list[ChatTurn]:
 
 def _tools(tree: Tree, step: Step) -> Tools:
     """The schemas of the tools that the conversation of a step began with."""
-    turns = turns_before(tree, step)
-    opening = turns[0].message if turns else message_of(step)
-    return msgspec.json.decode(opening.tools) if opening.tools else msgspec.UNSET
+    schemas = _opening(tree, step).tools
+    return msgspec.json.decode(schemas) if schemas else msgspec.UNSET
+
+
+def _opening(tree: Tree, step: Step) -> Message:
+    """The message that the conversation of a step began with."""
+    while step.continues and step.parent is not None:
+        step = tree.steps[step.parent]
+    return message_of(step)
 
 
 def _images(plan: ExportPlan, step: Step) -> Images:
