@@ -19,11 +19,10 @@ from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.seeds import ROUNDING, area_under, paired_t, steps_to_level
 from agentcli.evaluation.statistics import wilcoxon_exact
-from agentcli.evaluation.training import training_cost
+from agentcli.evaluation.training import Iteration, training_cost
 from agentcli.records.files import read_json, read_records
 from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.study import (
-    COUNTED,
     DROP,
     LOOP,
     TRAINING_TOKENS,
@@ -35,6 +34,8 @@ from agentcli.records.study import (
     Study,
     StudyResults,
     Summarised,
+    TrainingMeasured,
+    scale_of,
 )
 from agentcli.records.types import Outcome, Tree
 from agentcli.stages.layers import nest, overlay
@@ -114,7 +115,7 @@ def _outcomes(made: StudyPlan) -> Iterator[ArmOutcome]:
             add_drops(panels, made.study)
             outcome = ArmOutcome(arm=arm, seed=seed, panels=panels)
             if arm in made.arms:
-                add_loop(outcome, folder)
+                add_loop(outcome, folder, made.study.training)
             yield outcome
 
 
@@ -186,14 +187,25 @@ def add_training_tokens(outcomes: Sequence[ArmOutcome], study: Study) -> None:
             one.panels[LOOP] = {TRAINING_TOKENS: spent[one.arm, one.seed] / base}
 
 
-def add_loop(outcome: ArmOutcome, folder: Path) -> None:
-    """Adds the course of a loop, and what it spent."""
+def add_loop(
+    outcome: ArmOutcome, folder: Path, followed: Sequence[TrainingMeasured] = ()
+) -> None:
+    """Adds the course of a loop, what is followed in it, and what it spent."""
     folders = loop_folders(folder)
     if not folders:
         raise DataError(f"{folder}: its iterations are gone; remove it, and play again")
     iterations = [read_iteration(one) for one in folders]
     outcome.course = [success_from_scratch(one) for one in folders]
     outcome.steps = [one.rollout.ledger.steps for one in iterations]
+    for measure in followed:
+        values = [_value_in(one, measure) for one in iterations]
+        known = [value for value in values if value is not None]
+        if len(known) < len(values):
+            raise DataError(
+                f"{folder}: its iterations have no {measure}; take it out of the "
+                "study's `training`"
+            )
+        outcome.courses[measure] = known
     cost = training_cost(iterations)
     outcome.totals = {
         "steps": cost.ledger.steps,
@@ -202,6 +214,15 @@ def add_loop(outcome: ArmOutcome, folder: Path) -> None:
         "responses": cost.responses.updated if cost.responses else 0,
         "updates": cost.updates or 0,
     }
+
+
+def _value_in(iteration: Iteration, measure: TrainingMeasured) -> float | None:
+    """A measure of one iteration of a loop; None where its training has none."""
+    if measure == "entropy":
+        trained = iteration.train
+        return trained.statistics.means.get(measure) if trained else None
+    results = iteration.rollout.statistics.results
+    return None if results is None else getattr(results, measure)
 
 
 def success_from_scratch(folder: Path) -> float:
@@ -230,9 +251,9 @@ def differences(
     for outcome in outcomes:
         for panel, measures in outcome.panels.items():
             for measure, value in measures.items():
-                scale = 1 if measure in COUNTED else 100
+                shown = scale_of(measure) * value
                 of_arm = values.setdefault((panel, measure), {})
-                of_arm.setdefault(outcome.arm, {})[outcome.seed] = scale * value
+                of_arm.setdefault(outcome.arm, {})[outcome.seed] = shown
     for measure, of_arms in _of_loops(outcomes, began).items():
         values[LOOP, measure] = of_arms
     for (panel, measure), of_arm in values.items():
@@ -263,6 +284,8 @@ def _of_loops(
             met = steps_to_level(one.course, one.steps, level, WINDOW)
             if met is not None:
                 measures[f"steps to +{points}"] = met
+        for measure, values in one.courses.items():
+            measures[measure] = scale_of(measure) * fmean(values)
         for measure, value in measures.items():
             found.setdefault(measure, {}).setdefault(one.arm, {})[one.seed] = value
     return found

@@ -35,6 +35,7 @@ SEEDS = file_option(
 MOST = 1000
 """Runs at a time, and seeds."""
 WRITTEN = ("study.json", "study.md", "study.svg", "took.yaml", "loops.svg", "gains.svg")
+"""The files beside the runs, and a picture for each measure of the training."""
 ADDED = file_option(
     "--add-seeds",
     "Add seeds after those of the file, up to N in all, until --narrower holds.",
@@ -240,11 +241,12 @@ def _preview(call: Call, made: "StudyPlan", jobs: int) -> None:
     left = [command for chain in parts for command in chain.left]
     counts = {"parts": len(parts), "commands left": len(left)}
     folders = dict.fromkeys(str(command.folder) for command in left)
+    written = [*WRITTEN, *(f"{measure}.svg" for measure in made.study.training)]
     print_preview(
         "study",
         to_builtins(made.study),
         {"study": call.values["file"]},
-        [*folders, *(str(made.out / name) for name in WRITTEN)],
+        [*folders, *(str(made.out / name) for name in written)],
         counts,
         remaining(made, jobs),
         json=call.values["json"],

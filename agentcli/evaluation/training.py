@@ -56,11 +56,21 @@ class SampledCounts(Struct):
     errored: Count
 
 
+class SampledResults(Struct):
+    """Shares over the trajectories of a rollout, as of an evaluation."""
+
+    explore: float
+    repetitive: float
+    malformed: float
+    inadmissible: float
+
+
 class SampledStatistics(Struct):
     """The statistics of a rollout."""
 
     forks_by_depth: list[float]
     """As in Growth."""
+    results: SampledResults | None = None
 
 
 class RolloutEntry(Struct):
@@ -96,6 +106,8 @@ class LearnedStatistics(Struct):
     """Rows without a gradient; with a KL term (beta > 0) none is."""
     rows_unassigned: Count = 0
     rows_not_critical: Count = 0
+    means: dict[str, float] = {}
+    """Over the updates, e.g. of the entropy."""
 
 
 class TrainEntry(Struct):

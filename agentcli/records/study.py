@@ -39,6 +39,16 @@ TreeMeasured = Literal[
 """What its trees show (agentcli.analysis.tree_measures)."""
 Measured = Literal[Summarised, TreeMeasured, "tokens_per_step"]
 """What is measured on a panel."""
+TrainingMeasured = Literal[
+    "explore",
+    "repetitive",
+    "malformed",
+    "inadmissible",
+    "entropy",
+]
+"""What each iteration of a loop shows: of its trajectories, as of a panel's, and of its
+training the policy's entropy in nats a token.
+"""
 DROP = "drop"
 """Measure of a panel with `drop_from`."""
 TRAINING_TOKENS = "training_tokens"
@@ -61,10 +71,17 @@ Figure = Annotated[float, Meta(ge=-1e9, le=1e9)]
 COUNTED = frozenset(
     {
         *("steps", "moves", "tokens", "tokens_per_step"),
-        *("actions", "actions_std", "nodes", "edges"),
+        *("actions", "actions_std", "nodes", "edges", "entropy"),
     }
 )
 """Measures that are no shares."""
+
+
+def scale_of(measure: str) -> int:
+    """What a value is multiplied with to be shown: shares are in percent."""
+    return 1 if measure in COUNTED else 100
+
+
 Spent = Literal["steps", "tokens", "trajectories", "responses", "updates"]
 """What a loop spends: environment steps, generated tokens, trajectories that ended,
 responses that were trained on, updates of the optimiser.
@@ -188,6 +205,8 @@ class Study(Section, kw_only=True):
     """For instance 0-7, or 0,3,5."""
     measures: list[Measured] = field(default_factory=lambda: ["success"])
     """What is compared on every panel."""
+    training: list[TrainingMeasured] = field(default_factory=list)
+    """What is followed over the iterations of every loop, and compared in their mean."""
     panels: dict[Name, PanelChoice]
     """Label -> evaluation. The first one decides."""
 
@@ -282,6 +301,8 @@ class ArmOutcome(Record, kw_only=True):
     """
     steps: list[int] = field(default_factory=list)
     """Environment steps of each iteration."""
+    courses: dict[str, list[float]] = field(default_factory=dict)
+    """Measure of the training -> its value in each iteration. Shares are from 0 to 1."""
     totals: dict[Spent, float] = field(default_factory=dict)
     """Sums over the loop."""
 
@@ -292,8 +313,9 @@ class SeedDifference(Record, kw_only=True):
     panel: str
     """Its label, or `loop`: the trajectories of the training itself."""
     measure: str
-    """One of the panel's; of the loop `area`, the mean success over its iterations, or
-    `steps to +N`, until five iterations lie N points above the start.
+    """One of the panel's; of the loop `area`, the mean success over its iterations,
+    `steps to +N`, until five iterations lie N points above the start, or the mean of
+    a measure of the training.
     """
     arm: str
     seeds: list[int]

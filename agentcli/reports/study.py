@@ -9,11 +9,13 @@ from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 
 from agentcli.records.files import write_atomic
-from agentcli.records.study import SeedDifference, StudyResults
+from agentcli.records.study import SeedDifference, StudyResults, scale_of
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.output import console, print_json
 from agentcli.reports.tables import markdown_page
 
+LOOPS = "loops"
+"""The picture of the success in training; other measures' bear their names."""
 HEADS = ("arm", "seeds", "mean", "gain (95 %)", "p", "paper")
 WINDOW = 5
 """Iterations of the mean that is drawn."""
@@ -85,36 +87,44 @@ def page_hint(found: StudyResults, out: Path) -> str:
 
 
 def draw(found: StudyResults, out: Path) -> list[Path]:
-    """Draws the loops, and the gains with their intervals; returns the pictures.
+    """Draws the loops, what is followed in them, and the gains with their intervals.
 
-    Raises MissingError without matplotlib.
+    Returns the pictures. Raises MissingError without matplotlib.
     """
     from agentcli.evaluation.record import Rate
     from agentcli.reports.plots.figures import (
+        SUCCESS,
         Course,
         evaluations_figure,
         save,
         training_figure,
     )
 
-    loops: dict[str, list[Course]] = {}
+    loops: dict[str, dict[str, list[Course]]] = {}
     for one in found.outcomes:
-        if one.course:
-            course = Course(steps=one.steps, success=one.course)
-            loops.setdefault(one.arm, []).append(course)
+        for measure, values in {LOOPS: one.course, **one.courses}.items():
+            if values:
+                shown = [scale_of(measure) * value for value in values]
+                course = Course(steps=one.steps, values=shown)
+                loops.setdefault(measure, {}).setdefault(one.arm, []).append(course)
     gains: dict[str, dict[str, Rate]] = {}
     for gain in found.differences:
         if gain.low is not None and gain.high is not None and gain.is_share:
             rate = Rate(rate=gain.gain / 100, low=gain.low / 100, high=gain.high / 100)
             gains.setdefault(f"{gain.panel}: {gain.measure}", {})[gain.arm] = rate
-    pictures = []
-    if loops:
-        save(training_figure(loops, window=WINDOW), out / "loops.svg")
-        pictures.append(out / "loops.svg")
+    figures = {}
+    for measure, of_arms in loops.items():
+        share = f"{measure} of sampled trajectories, %"
+        units = {LOOPS: SUCCESS, "entropy": "entropy of the policy, nats a token"}
+        unit = units.get(measure, share)
+        figures[measure] = training_figure(of_arms, window=WINDOW, unit=unit)
     if gains:
         unit = f"gain over {found.study['reference']}, points"
-        save(evaluations_figure(gains, unit), out / "gains.svg")
-        pictures.append(out / "gains.svg")
+        figures["gains"] = evaluations_figure(gains, unit)
+    pictures = []
+    for name, figure in figures.items():
+        pictures.append(out / f"{name}.svg")
+        save(figure, pictures[-1])
     return pictures
 
 

@@ -28,7 +28,7 @@ from agentcli.errors import AgentCliError
 from agentcli.records.files import read_json
 from agentcli.records.study import ArmOutcome, SearchChoice, SeedDifference, StudyResults, seeds_of
 from agentcli.reports.standing import Progress
-from agentcli.reports.study import markdown, page_hint
+from agentcli.reports.study import draw, markdown, page_hint
 from agentcli.stages.study import (
     Chain,
     StageCommand,
@@ -424,6 +424,21 @@ def figures(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "study.json").read_text(encoding="utf-8"))
 
 
+def followed_in_loops(made: StudyPlan, loop: Path) -> None:
+    """What the iterations of a loop show is what their manifests say."""
+    found = results(made)
+    ended = [json.loads((folder / "manifest.json").read_text()) for folder in sorted(loop.glob("iteration_*"))]
+    explore = [one["stages"]["rollout"]["statistics"]["explore"] for one in ended]
+    entropy = [one["stages"]["train"]["statistics"]["means"]["entropy"] for one in ended]
+    (grpo,) = [one for one in found.outcomes if one.arm == "grpo"]
+    assert grpo.courses == {"explore": pytest.approx(explore), "entropy": entropy}
+    means = {one.measure: one.reference_mean for one in found.differences if one.panel == "loop"}
+    assert means["explore"] == pytest.approx(100 * sum(explore) / 2)
+    assert means["entropy"] == pytest.approx(sum(entropy) / 2)
+    drawn = [picture.name for picture in draw(found, made.out)]
+    assert {"loops.svg", "explore.svg", "entropy.svg"} <= set(drawn)
+
+
 @pytest.mark.slow
 def test_a_killed_study_goes_on_to_the_same_figures(file: Path) -> None:
     whole = agentcli("study", str(file), "--seeds", "0", "-o", "whole", "--jobs", "2")
@@ -455,12 +470,15 @@ def test_a_killed_study_goes_on_to_the_same_figures(file: Path) -> None:
     assert gain.paper_gain == pytest.approx(22.6)
     assert "RewardFlow, Table 1" in markdown(found)
     # What is measured is no setting: nothing is played again for it.
-    measures = "measures: [success, unique_states, nodes, tokens_per_step]\nreference: grpo"
+    measures = (
+        "measures: [success, unique_states, nodes, tokens_per_step]\ntraining: [explore, entropy]\nreference: grpo"
+    )
     more = plan(read_study(changed(file, "reference: grpo", measures)), Path("killed"), seeds="0")
     assert more.left == 0
     for one in results(more).outcomes:
         assert 0 < one.panels["test"]["unique_states"] <= 1
         assert min(one.panels["test"]["nodes"], one.panels["test"]["tokens_per_step"]) > 1
+    followed_in_loops(more, Path("killed/0/grpo"))
     costs = yaml.safe_load(Path("killed/took.yaml").read_text(encoding="utf-8"))["took"]
     assert set(costs) == {"demos", "start", "grpo", "rewardflow"}
     known = changed(file, "seeds: 0-1", f"took: {json.dumps(costs)}\nseeds: 0-1")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (".svg", ".png", ".pdf")
+SUCCESS = "success of sampled trajectories, %"
 MOST_COLUMNS = 3
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
 """Okabe and Ito's, told apart by colour-blind readers; their yellow is too pale."""
@@ -38,25 +39,27 @@ STYLE: Any = {
 
 
 class Course(msgspec.Struct, kw_only=True):
-    """One loop: environment steps and success of each iteration."""
+    """One loop: environment steps and a measure of each iteration."""
 
     steps: list[int]
-    success: list[float]
-    """Shares of the sampled trajectories; NaN where there were none."""
+    values: list[float]
+    """Shares are in percent. NaN where there were no trajectories."""
     kinds: dict[str, list[float]] = {}
     """The same by kind of task."""
 
 
-def training_figure(loops: Mapping[str, Sequence[Course]], *, window: int) -> "Figure":
-    """Success over environment steps: the mean of each group of loops.
+def training_figure(
+    loops: Mapping[str, Sequence[Course]], *, window: int, unit: str = SUCCESS
+) -> "Figure":
+    """A measure over environment steps: the mean of each group of loops.
 
     loops: name -> loops that differ in their seed. The band is one standard error of
-    their mean. window: iterations of a trailing mean.
+    their mean. window: iterations of a trailing mean. unit: what is measured.
     """
     figure, axes = _new_figure()
     _draw_loops(axes, loops, _colours_of(loops), window)
     axes.set_xlabel("environment steps")
-    axes.set_ylabel("success of sampled trajectories, %")
+    axes.set_ylabel(unit)
     axes.legend(frameon=False)
     return figure
 
@@ -85,7 +88,7 @@ def kinds_figure(
         lines, names = axes.get_legend_handles_labels()
         legend |= dict(zip(names, lines, strict=True))
     figure.supxlabel("environment steps", fontsize="medium")
-    figure.supylabel("success of sampled trajectories, %", fontsize="medium")
+    figure.supylabel(SUCCESS, fontsize="medium")
     handles = list(legend.values())
     figure.legend(handles, list(legend), loc="outside upper center", frameon=False)
     return figure
@@ -105,9 +108,9 @@ def _draw_loops(
         # A single point is not a line.
         marker = "o" if len(steps) == 1 else None
         label = plain(name) + runs
-        axes.plot(steps, 100 * mean, color=colour, marker=marker, label=label)
+        axes.plot(steps, mean, color=colour, marker=marker, label=label)
         if error is not None:
-            low, high = 100 * (mean - error), 100 * (mean + error)
+            low, high = mean - error, mean + error
             axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
 
 
@@ -119,7 +122,7 @@ def _mean_course(
     """
     length = min(len(course.steps) for course in courses)
     window = min(window, length)
-    smooth = [_trailing_mean(course.success[:length], window) for course in courses]
+    smooth = [_trailing_mean(course.values[:length], window) for course in courses]
     walked = [np.cumsum(course.steps[:length])[window - 1 :] for course in courses]
     steps = np.mean(walked, axis=0)
     mean = np.mean(smooth, axis=0)

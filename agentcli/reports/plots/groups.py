@@ -48,14 +48,14 @@ def _course(rows: Sequence[IterationOverview]) -> Course:
     kinds = sorted({kind for of_iteration in rates for kind in of_iteration})
     return Course(
         steps=[row.steps for row in rows],
-        success=[row.success for row in rows],
+        values=[100 * row.success for row in rows],
         kinds={kind: [row.get(kind, math.nan) for row in rates] for kind in kinds},
     )
 
 
 def _rates_by_kind(row: IterationOverview) -> dict[str, float]:
     kinds = row.results.kinds
-    return {kind: results.success.rate for kind, results in kinds.items()}
+    return {kind: 100 * results.success.rate for kind, results in kinds.items()}
 
 
 def by_kind(
@@ -65,8 +65,8 @@ def by_kind(
     kinds: dict[str, dict[str, list[Course]]] = {}
     for name, courses in loops.items():
         for course in courses:
-            for kind, success in course.kinds.items():
-                of_kind = Course(steps=course.steps, success=success)
+            for kind, values in course.kinds.items():
+                of_kind = Course(steps=course.steps, values=values)
                 kinds.setdefault(kind, {}).setdefault(name, []).append(of_kind)
     return dict(sorted(kinds.items()))
 

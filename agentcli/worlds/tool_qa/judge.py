@@ -23,6 +23,11 @@ query asks for, and which tools may have it. It serves rollout.judge.kind=plausi
     is needed, and has not been asked it               question and tool
     any other tool                                     2
     cot                                                as above
+    the tool of its habit, on a share of questions,    9.5
+    if it could ever hold what the query asks for
+
+The habit is what a judge model has: without the rarity rule, search is what is mostly run
+(Rare-tool Fig. 5).
 """
 
 import math
@@ -90,6 +95,8 @@ VIABLE = 6.0
 BEST, KNOWN, USELESS, FAILED = 10.0, 4.0, 2.0, 0.0
 PLAUSIBLE = (VIABLE, 9.0)
 """The range of a tool that could hold what is needed."""
+HABIT, HABITUAL = "search", 9.5
+"""The tool that a judge with a habit scores best, and its score."""
 WORDS_PER_POINT = 40
 MOST_CLUTTER = 2.0
 
@@ -151,17 +158,28 @@ def _score_of_a_thought(needs: Sequence[Need], missing: Sequence[Need]) -> float
     return USELESS if lookups or answer_need.fact else KNOWN
 
 
+def has_habit(task: str, share: float) -> bool:
+    """Whether the judge follows its habit on this question."""
+    return random.Random(derive_seed("habit", task)).random() < share
+
+
 def judge_by_kind(
-    tools: Collection[str], fitting: Collection[str], thought: float, task: str
+    tools: Collection[str],
+    fitting: Collection[str],
+    thought: float,
+    task: str,
+    habitual: bool = False,
 ) -> Verdict:
     """The scores of all tools, and `thought` of `cot`, without running any.
 
     `fitting` tools could hold what is needed. `task` is the id of the question, with
-    which their scores vary.
+    which their scores vary. `habitual`: whether search is scored by habit.
     """
     scores = {}
     for name in tools:
         rng = random.Random(derive_seed("plausible", task, name))
         scores[name] = round(rng.uniform(*PLAUSIBLE), 1) if name in fitting else USELESS
+    if habitual:
+        scores[HABIT] = HABITUAL
     scores[COT] = thought
     return Verdict(scores=scores, process_ok=max(scores.values()) >= VIABLE)

@@ -21,7 +21,7 @@ import msgspec
 from agentcli.errors import DataError, UsageError
 from agentcli.records.faults import shown
 from agentcli.records.files import derive_seed
-from agentcli.records.section import Count, Seed
+from agentcli.records.section import Count, Seed, Share
 from agentcli.records.types import Task
 from agentcli.worlds.generated import chosen, foreign_task, split_of
 from agentcli.worlds.row_files import row_files, rows_of
@@ -52,6 +52,10 @@ class ToolQaOptions(msgspec.Struct, kw_only=True, frozen=True):
     """Only these sorts of generated questions; None: all (templates.py)."""
     tools: tuple[str, ...] | None = None
     """Only these tools; None: all. []: a closed book."""
+    habit: Share = 0.0
+    """Share of questions on which the judge `plausible` scores search best for whatever
+    is to be looked up, even where search has failed.
+    """
     choices: Annotated[int, msgspec.Meta(ge=2, le=10)] = 10
     """Options of a generated question."""
     seed: Seed = 0

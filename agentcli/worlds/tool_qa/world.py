@@ -36,8 +36,10 @@ from agentcli.records.types import Task
 from agentcli.worlds.generated import SPLITS, chosen, indulges, spelled
 from agentcli.worlds.tool_qa.judge import (
     BEST,
+    HABIT,
     KNOWN,
     USELESS,
+    has_habit,
     is_known,
     judge,
     judge_by_kind,
@@ -461,8 +463,9 @@ class ToolQaWorld:
                 "rollout.judge.kind: plausible judges generated questions alone, and "
                 f"{context.task.id} is from a file; choose tool-judge or openai"
             )
+        task = context.task.id
         if len(insight.letters) == 1:
-            return judge_by_kind(self._names, (), BEST, context.task.id)
+            return judge_by_kind(self._names, (), BEST, task)
         needs = needs_of(*insight.reading)
         lookups = slotted(needs)
         missing = [need for slot, need in lookups if slot not in insight.values]
@@ -471,12 +474,13 @@ class ToolQaWorld:
             calls += need.calls
         query = _bare(argument)
         fitting = {name for name, text in calls if _bare(text) == query}
+        by_habit = HABIT in fitting and has_habit(task, self.options.habit)
         # What was asked in vain does not hold it.
         for call, _ in _calls(context):
             if _bare(call.argument) == query:
                 fitting.discard(call.name)
         thought = USELESS if missing else KNOWN
-        return judge_by_kind(self._names, fitting, thought, context.task.id)
+        return judge_by_kind(self._names, fitting, thought, task, by_habit)
 
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:

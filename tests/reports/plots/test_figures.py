@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusal import refused
 
-TWO = [Course(steps=[10, 10, 10], success=[0.0, 0.5, 1.0]), Course(steps=[30, 10, 10], success=[0.5, 0.5, 0.5])]
+TWO = [Course(steps=[10, 10, 10], values=[0.0, 50.0, 100.0]), Course(steps=[30, 10, 10], values=[50.0, 50.0, 50.0])]
 
 
 def test_a_line_is_the_mean_over_seeds_at_the_mean_steps() -> None:
@@ -48,14 +48,19 @@ def test_one_seed_has_no_band() -> None:
     assert not training_figure({"grpo": TWO[:1]}, window=1).axes[0].collections
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=9), st.integers(1, 12))
-def test_any_length_has_a_line_within_its_values(success: list[float], window: int) -> None:
-    course = Course(steps=[5] * len(success), success=success)
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=9), st.integers(1, 12))
+def test_any_length_has_a_line_within_its_values(values: list[float], window: int) -> None:
+    course = Course(steps=[5] * len(values), values=values)
     (line,) = training_figure({"x": [course]}, window=window).axes[0].lines
-    values = line.get_ydata()
-    assert len(values) == len(success) - min(window, len(success)) + 1
-    assert min(values) >= 100 * min(success) - 1e-9
-    assert max(values) <= 100 * max(success) + 1e-9
+    drawn = line.get_ydata()
+    assert len(drawn) == len(values) - min(window, len(values)) + 1
+    assert min(drawn) >= min(values) - 1e-9
+    assert max(drawn) <= max(values) + 1e-9
+
+
+def test_what_is_measured_stands_at_the_axis() -> None:
+    figure = training_figure({"grpo": TWO}, window=1, unit="entropy, nats")
+    assert figure.axes[0].get_ylabel() == "entropy, nats"
 
 
 def test_each_kind_has_its_panel_and_a_name_one_colour() -> None:
@@ -67,7 +72,7 @@ def test_each_kind_has_its_panel_and_a_name_one_colour() -> None:
 
 
 def test_a_kind_that_was_not_sampled_leaves_a_gap() -> None:
-    course = Course(steps=[10, 10, 10], success=[math.nan, 0.5, 1.0])
+    course = Course(steps=[10, 10, 10], values=[math.nan, 50.0, 100.0])
     (line,) = kinds_figure({"clean": {"grpo": [course]}}, window=1).axes[0].lines
     np.testing.assert_allclose(line.get_ydata(), [math.nan, 50, 100])
     (line,) = kinds_figure({"clean": {"grpo": [course]}}, window=2).axes[0].lines
@@ -102,7 +107,7 @@ def test_a_file_that_is_no_picture_is_refused() -> None:
 
 
 def test_a_single_point_is_drawn() -> None:
-    course = Course(steps=[5, 5], success=[0.2, 0.4])
+    course = Course(steps=[5, 5], values=[20.0, 40.0])
     (line,) = training_figure({"x": [course]}, window=5).axes[0].lines
     assert line.get_marker() == "o"
 

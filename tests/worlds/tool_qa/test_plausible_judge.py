@@ -16,6 +16,7 @@ from agentcli.prompts.protocol import Message
 from agentcli.records.calls import read_call
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, Settings
 from agentcli.records.types import Task
+from agentcli.worlds.tool_qa.judge import has_habit
 from agentcli.worlds.tool_qa.knowledge import PLACES
 from agentcli.worlds.tool_qa.world import ToolQaEngine, ToolQaWorld, insight_of
 from hypothesis import given
@@ -99,6 +100,35 @@ def test_the_judge_has_no_favourite(world: ToolQaWorld) -> None:
         scores = world.forejudge(context, fact_of(context)).scores
         best.add(max(scores, key=scores.__getitem__))
     assert best == set(PLACES)
+
+
+def habitual(share: float) -> ToolQaWorld:
+    made = make_world(EnvironmentSettings(name="tool_qa", options={"habit": share}))
+    assert isinstance(made, ToolQaWorld)
+    return made
+
+
+def test_a_habit_prefers_search_even_where_it_has_failed(world: ToolQaWorld) -> None:
+    """The other tools score as they do without it."""
+    fond = habitual(1.0)
+    context = opened(fond, LOOKUP)
+    fact = fact_of(context)
+    tried = after(context, f"search[{fact}]", "search: error: nothing is known")
+    plain = world.forejudge(tried, fact).scores
+    assert plain["search"] < 6
+    assert fond.forejudge(tried, fact).scores == plain | {"search": 9.5}
+    # It is a habit of looking up: nothing that search could not hold.
+    assert fond.forejudge(context, "nothing").scores["search"] < 6
+    computed = opened(fond, COMPUTED)
+    call = read_call(fond.next(computed, 0, fond.habits(wander=0.0)).action)
+    assert call is not None
+    assert fond.forejudge(computed, call.argument) == world.forejudge(computed, call.argument)
+
+
+def test_a_habit_is_of_a_share_of_the_questions() -> None:
+    habits = sum(has_habit(f"0-10-all/train/{number}", 0.25) for number in range(400))
+    # 400 draws at a quarter: 100 with a standard deviation of 8.7.
+    assert 74 <= habits <= 126
 
 
 def test_a_found_answer_leaves_nothing_to_tools(world: ToolQaWorld) -> None:
