@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.option import Option, file_option, running_option
-from agentcli.cli.options import DRY_RUN, JSON, QUIET
+from agentcli.cli.options import DRY_RUN, JSON, MACHINES, QUIET
 from agentcli.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
@@ -47,6 +47,12 @@ NARROWER = file_option(
     "With --add-seeds: points that the 95 % interval of every gain must be below.",
     float,
     "POINTS",
+)
+SHARD = running_option(
+    "--shard",
+    "Play only every N-th seed, from the I-th on, and leave the table to the command "
+    "without it.",
+    metavar="I/N",
 )
 JOBS = running_option("--jobs", "Runs at a time; 1 without it.", int, "N")
 
@@ -108,6 +114,22 @@ def _refuse_absurd(call: Call) -> None:
         raise UsageError(f"--narrower {narrower}: must be above 0, and 100 at most")
     if (most is None) != (narrower is None):
         raise UsageError("--add-seeds N and --narrower POINTS need each other")
+    if most is not None and call.values["shard"] is not None:
+        raise UsageError("--add-seeds looks at all seeds, and --shard plays some")
+    _check_machines(call.values["on"], call.values["workers"])
+
+
+def _check_machines(place: str | None, workers: int | None) -> None:
+    """Raises UsageError and MissingError for machines that no run would be sent to."""
+    from agentcli.records.section import read
+    from agentcli.records.settings import ClusterSettings
+    from agentcli.stages.sampling import check_cluster
+
+    if place is None and workers is not None:
+        raise UsageError(f"--workers {workers}: needs --on ray")
+    if place is not None:
+        given = {} if workers is None else {"workers": workers}
+        check_cluster(read({"on": place, **given}, ClusterSettings, "cluster."))
 
 
 def _only(call: Call) -> list[str]:
@@ -115,10 +137,22 @@ def _only(call: Call) -> list[str]:
     return [arm for typed in call.values["only"] or [] for arm in typed.split(",")]
 
 
+def _where(call: Call) -> list[str]:
+    """The words for the commands that sample: on which machines."""
+    words = []
+    for name in ("on", "workers"):
+        if call.values[name] is not None:
+            words += [f"--{name}", str(call.values[name])]
+    return words
+
+
 def _plan(call: Call, chosen: "Study", out: Path) -> "StudyPlan":
+    from agentcli.stages.panels import parse_shard
     from agentcli.stages.study import plan
 
-    return plan(chosen, out, only=_only(call), seeds=call.values["seeds"])
+    shard = parse_shard(call.values["shard"], "--shard")
+    seeds = call.values["seeds"]
+    return plan(chosen, out, only=_only(call), seeds=seeds, shard=shard)
 
 
 def _search(
@@ -131,6 +165,10 @@ def _search(
     from agentcli.analysis.study import refuse_counted, results, searched, settled
     from agentcli.stages.study import arms_of, counted_seeds, plan
 
+    if call.values["shard"] is not None:
+        raise UsageError(
+            f"--shard: the file searches {search.path} first, for all seeds; leave it out"
+        )
     counted = counted_seeds(chosen, call.values["seeds"])
     refuse_counted(search, counted, call.values["add_seeds"] or 0)
     arms = arms_of(chosen, _only(call))
@@ -171,7 +209,7 @@ def _play(call: Call, made: "StudyPlan") -> None:
     expected = readable(to_builtins(remaining(made, jobs)))
     words = "".join(f"; {name} {value}" for name, value in expected.items())
     call.progress.note(f"{made.left} of {len(made.chains)} parts to play{words}")
-    perform(made, jobs, call.progress)
+    perform(made, jobs, call.progress, _where(call))
 
 
 def _list(call: Call) -> None:
@@ -187,7 +225,12 @@ def _list(call: Call) -> None:
 
 
 def _report(call: Call, made: "StudyPlan", rules: list[str]) -> None:
-    """Writes and prints what has ended so far."""
+    """Writes and prints what has ended so far; of a shard, nothing."""
+    if call.values["shard"] is not None:
+        call.progress.note(
+            "the table: type the command without --shard, once all ended"
+        )
+        return
     from agentcli.analysis.study import results
     from agentcli.records.files import write_json
     from agentcli.reports.study import draw, print_study
@@ -212,7 +255,7 @@ def _credit_quality(call: Call, file: Path, out: Path, jobs: int) -> None:
     from agentcli.reports.credit_quality import draw_map, print_quality
 
     values = call.values
-    for name in ("size", "add_seeds", "narrower"):
+    for name in ("size", "add_seeds", "narrower", "shard", "on", "workers"):
         if values[name] is not None:
             option = f"--{name.replace('_', '-')} {values[name]}"
             raise UsageError(f"{option}: a file of tunnels has none; leave it out")
@@ -264,7 +307,9 @@ COMMAND = Command(
         SEEDS,
         ADDED,
         NARROWER,
+        SHARD,
         JOBS,
+        *MACHINES,
         DRY_RUN,
         JSON,
         QUIET,

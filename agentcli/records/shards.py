@@ -18,7 +18,7 @@ class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.index}/{self.count}"
 
     def part(self, tasks: Sequence[TaskT]) -> Sequence[TaskT]:
-        """Every `count`-th task, starting with the `index`-th.
+        """Every `count`-th task (or seed), starting with the `index`-th.
 
         If a panel is sorted by kind, every shard gets the same mixture of kinds.
         """

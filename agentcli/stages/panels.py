@@ -84,15 +84,15 @@ def _narrowing(where: dict[str, list[str]], tasks: Sequence[Task]) -> str:
     return f"--where {','.join(conditions)}; {hint}"
 
 
-def parse_shard(text: str | None) -> Shard | None:
-    """Parses "3/8" as Shard(3, 8); None stays None. Raises UsageError."""
+def parse_shard(text: str | None, name: str = "environment.shard") -> Shard | None:
+    """Parses "3/8" as Shard(3, 8); None stays None. Raises UsageError naming `name`."""
     if text is None:
         return None
     index, _, count = text.partition("/")
     numbers = index.isdecimal() and count.isdecimal()
     if not numbers or not 1 <= int(index) <= int(count):
         raise UsageError(
-            f"environment.shard is {text!r}; write I/N with I from 1 to N, for "
+            f"{name} is {text!r}; write I/N with I from 1 to N, for "
             "instance --shard 3/8"
         )
     return Shard(int(index), int(count))

@@ -29,6 +29,7 @@ from agentcli.records.files import write_atomic
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.section import read
+from agentcli.records.shards import Shard
 from agentcli.records.study import DEMOS, PartCost, Study, seeds_of
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.layers import (
@@ -51,6 +52,8 @@ TOOK = "took.yaml"
 """File of a study's folder with what its parts took."""
 FLAGS = ("--resume", "-q")
 """What is added to every command."""
+SAMPLING = ("run", "eval", "pass-at-k", "test-time-branch")
+"""Commands that take --on and --workers."""
 BOOT = """
 import sys
 from agentcli.cli.app import main
@@ -79,7 +82,13 @@ class StageCommand:
     def ended(self) -> bool:
         """Whether it has ended as it would be typed now, after its sources had."""
         record = RunDirectory(self.folder).finished(self.stage)
-        if record is None or record.command[1:] != [*self.words, *FLAGS]:
+        if record is None:
+            return False
+        typed = record.command[1:]
+        # Where trees grew, which comes last, changes no byte of them.
+        if "--on" in typed:
+            typed = [*typed[: typed.index("--on")], *FLAGS]
+        if typed != [*self.words, *FLAGS]:
             return False
         made = [RunDirectory(one.folder).finished(one.stage) for one in self.sources]
         return all(one is not None and one.finished <= record.started for one in made)
@@ -186,13 +195,18 @@ def plan(
     *,
     only: Sequence[str] = (),
     seeds: str | None = None,
+    shard: Shard | None = None,
 ) -> StudyPlan:
     """All commands of a study. Raises UsageError for settings that no stage would take.
 
-    `only` are the arms that are played, beside the reference.
+    `only` are the arms that are played, beside the reference; a shard has a part of the
+    seeds.
     """
     arms = arms_of(study, only)
-    made = StudyPlan(study, out, counted_seeds(study, seeds), arms)
+    counted = counted_seeds(study, seeds)
+    if shard is not None:
+        counted = [*shard.part(counted)]
+    made = StudyPlan(study, out, counted, arms)
     shared = _settings_file(made, "all", study.settings)
     for seed in made.seeds:
         made.chains += _seed(made, seed, shared)
@@ -347,11 +361,14 @@ def _evaluations(
     return commands
 
 
-def perform(made: StudyPlan, jobs: int, progress: Progress) -> None:
+def perform(
+    made: StudyPlan, jobs: int, progress: Progress, where: Sequence[str] = ()
+) -> None:
     """Plays what has not ended, `jobs` chains at a time.
 
-    A chain that fails stops nothing else. Raises AgentCliError at the end, naming the
-    first command that failed, with its error.
+    A chain that fails stops nothing else. `where` are words for the commands that
+    sample: on which machines. Raises AgentCliError at the end, naming the first command
+    that failed, with its error.
     """
     for path, text in made.files.items():
         write_atomic(path, text.encode())
@@ -370,7 +387,7 @@ def perform(made: StudyPlan, jobs: int, progress: Progress) -> None:
                     break
                 for chain in ready[: jobs - len(running)]:
                     del waiting[chain.name]
-                    task = pool.submit(_play, chain, made.out, progress, stopped)
+                    task = pool.submit(_play, chain, made.out, progress, stopped, where)
                     running[task] = chain
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for task in done:
@@ -406,11 +423,16 @@ def _ready(
     return ready
 
 
-def _play(chain: Chain, out: Path, progress: Progress, stopped: Event) -> str:
+def _play(
+    chain: Chain, out: Path, progress: Progress, stopped: Event, where: Sequence[str]
+) -> str:
     """Runs what is left of a chain; returns the error of the command that failed."""
     for command in chain.left:
         progress.phase(f"{chain.name} {command.stage}", {})
-        problem = _run(command, out / "logs" / f"{chain.name}.log", stopped)
+        words = [*command.words]
+        if command.words[0] in SAMPLING:
+            words += where
+        problem = _run(words, out / "logs" / f"{chain.name}.log", stopped)
         if not problem and not command.ended:
             problem = (
                 f"{command.folder} holds it with other settings; remove the folder"
@@ -421,17 +443,17 @@ def _play(chain: Chain, out: Path, progress: Progress, stopped: Event) -> str:
     return ""
 
 
-def _run(command: StageCommand, log: Path, stopped: Event) -> str:
+def _run(typed: Sequence[str], log: Path, stopped: Event) -> str:
     """Runs a command in a process of its own; "" if it ends well, else its last line.
 
     Stops it, resumable, once `stopped` is set.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    words = [sys.executable, "-c", BOOT, *command.words, *FLAGS]
+    words = [sys.executable, "-c", BOOT, *typed, *FLAGS]
     # Runs share the cores, so each has one thread.
     environ = {"OMP_NUM_THREADS": "1"} | os.environ
     with log.open("ab") as file:
-        file.write(f"$ agentcli {join(command.words)}\n".encode())
+        file.write(f"$ agentcli {join(typed)}\n".encode())
         file.flush()
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environ

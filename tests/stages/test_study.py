@@ -26,6 +26,7 @@ from agentcli.analysis.study import (
 )
 from agentcli.errors import AgentCliError
 from agentcli.records.files import read_json
+from agentcli.records.shards import Shard
 from agentcli.records.study import ArmOutcome, SearchChoice, SeedDifference, StudyResults, seeds_of
 from agentcli.reports.standing import Progress
 from agentcli.reports.study import draw, markdown, page_hint
@@ -165,6 +166,37 @@ def test_only_some_arms_and_seeds(file: Path) -> None:
     made = plan(study, Path("out"), only=["rewardflow"], seeds="7")
     assert [chain.name for chain in made.chains] == ["demos 7", "start 7", "grpo 7", "rewardflow 7"]
     refused(lambda: plan(study, Path("out"), only=["carl"]), 2, ("--only", "carl", "grpo, rewardflow"))
+
+
+def test_a_shard_has_a_part_of_the_seeds(file: Path) -> None:
+    study = read_study(file)
+    parts = [plan(study, Path("out"), seeds="0-4", shard=Shard(index, 2)) for index in (1, 2)]
+    assert [made.seeds for made in parts] == [[0, 2, 4], [1, 3]]
+    whole = plan(study, Path("out"), seeds="0-4")
+    names = [chain.name for made in parts for chain in made.chains]
+    assert sorted(names) == sorted(chain.name for chain in whole.chains)
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (["--shard", "3/2"], "--shard is '3/2'"),
+        (["--workers", "2"], "--workers 2: needs --on ray"),
+        (["--on", "moon"], "'moon' is no place"),
+        (["--on", "local", "--workers", "0"], "cluster.workers"),
+        (["--shard", "1/2", "--add-seeds", "9", "--narrower", "5"], "--add-seeds looks at all seeds"),
+    ],
+)
+def test_machines_are_checked_before_anything_is_played(file: Path, typed: list[str], says: str) -> None:
+    answer = in_process("study", str(file), *typed, "-o", "out")
+    assert (answer.code, says in answer.stderr) == (2, True), answer.stderr
+    assert not Path("out").exists()
+
+
+def test_a_shard_of_a_study_that_searches_is_refused(file: Path) -> None:
+    changed(file, "seeds: 0-1", SEARCH)
+    answer = in_process("study", str(file), "--shard", "1/2", "-o", "out")
+    assert (answer.code, "train.learning_rate" in answer.stderr) == (2, True), answer.stderr
 
 
 def test_a_study_of_one_model_has_no_demonstrations(file: Path) -> None:
@@ -469,6 +501,18 @@ def test_a_killed_study_goes_on_to_the_same_figures(file: Path) -> None:
     assert (gain.paper, gain.verdict) == ("RewardFlow, Table 1", "cannot tell")
     assert gain.paper_gain == pytest.approx(22.6)
     assert "RewardFlow, Table 1" in markdown(found)
+    # Two machines play a part each, the second one for workers, and the table is the same.
+    for words in (["--shard", "1/2"], ["--shard", "2/2", "--on", "local"]):
+        part = agentcli("study", str(file), "--seeds", "1,0", "-o", "parts", *words)
+        part.communicate()
+        assert part.returncode == 0
+    assert not Path("parts/study.json").exists()
+    assert plan(read_study(file), Path("parts"), seeds="0").left == 0
+    whole_again = agentcli("study", str(file), "--seeds", "0", "-o", "parts")
+    whole_again.communicate()
+    assert whole_again.returncode == 0
+    assert figures(Path("parts")) == figures(Path("whole"))
+    assert "--on local" in Path("parts/logs/grpo 0.log").read_text(encoding="utf-8")
     # What is measured is no setting: nothing is played again for it.
     measures = (
         "measures: [success, unique_states, nodes, tokens_per_step]\ntraining: [explore, entropy]\nreference: grpo"
