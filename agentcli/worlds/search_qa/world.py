@@ -150,32 +150,6 @@ def _facts_shown(
     return [*begun, *others[:FACTS_SHOWN]]
 
 
-def vocabulary(options: SearchQaOptions) -> list[str]:
-    """Actions, relations, and the words that names are made of.
-
-    A whole name is no token: one that training never asks about could not be written.
-    """
-    words = {"search", "access", "read", ANSWER, COT}
-    for relations in RELATIONS.values():
-        words.update(relations)
-    for entity in almanac(options.documents, options.seed):
-        words.update(entity.name.split())
-    return sorted(words)
-
-
-def advise(
-    context: Context,
-    seed: int,
-    habits: SearchQaHabits,
-    browses: bool,
-) -> Advice:
-    """The next call: what leads to the next fact, or the answer."""
-    lookup = lookup_of(context)
-    if lookup.wanted is None:
-        return _search_or_guess(context, lookup)
-    return _Seeker(lookup, seed, habits, browses).advice(lookup.wanted)
-
-
 class _Seeker:
     """One decision: what is known, and what follows from it."""
 
@@ -339,14 +313,22 @@ class SearchQaWorld:
         return SearchQaEngine(self._source, self.options)
 
     def vocabulary(self) -> list[str]:
-        return vocabulary(self.options)
+        """Actions, relations, and the words that names are made of.
 
-    def next(
-        self,
-        context: Context,
-        seed: int,
-        habits: SearchQaHabits,
-    ) -> Advice:
-        """The searching expert's call."""
+        A whole name is no token: one that training never asks about could not be
+        written.
+        """
+        words = {"search", "access", "read", ANSWER, COT}
+        for relations in RELATIONS.values():
+            words.update(relations)
+        for entity in almanac(self.options.documents, self.options.seed):
+            words.update(entity.name.split())
+        return sorted(words)
+
+    def next(self, context: Context, seed: int, habits: SearchQaHabits) -> Advice:
+        """The next call: what leads to the next fact, or the answer."""
+        lookup = lookup_of(context)
+        if lookup.wanted is None:
+            return _search_or_guess(context, lookup)
         browses = self.options.actions == "browse"
-        return advise(context, seed, habits, browses)
+        return _Seeker(lookup, seed, habits, browses).advice(lookup.wanted)

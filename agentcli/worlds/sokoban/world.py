@@ -100,12 +100,6 @@ def compact(context: Context) -> str:
     return "\n".join(lines)
 
 
-def vocabulary(size: int) -> list[str]:
-    """Directions with their lengths, as whole tokens."""
-    lengths = range(1, size)
-    return sorted(f"{name} {length}" for name in MOVES for length in lengths)
-
-
 def advise(grid: str, seed: int, habits: SokobanHabits) -> Advice:
     """The plan's next action, read off the grid that the agent sees."""
     position = read(grid)
@@ -391,14 +385,11 @@ class SokobanWorld:
         return compact(context)
 
     def vocabulary(self) -> list[str]:
-        return vocabulary(self.options.size)
+        """Directions with their lengths, as whole tokens."""
+        lengths = range(1, self.options.size)
+        return sorted(f"{name} {length}" for name in MOVES for length in lengths)
 
-    def next(
-        self,
-        context: Context,
-        seed: int,
-        habits: SokobanHabits,
-    ) -> Advice:
+    def next(self, context: Context, seed: int, habits: SokobanHabits) -> Advice:
         """The plan's next action."""
         if not self.options.pictures:
             return advise(last_grid(context), seed, habits)
