@@ -187,18 +187,14 @@ def initial_facts(scene: Scene) -> list[Fact]:
     """The initial facts under AI2-THOR ids, predicates as in alfred.pddl."""
     facts: list[Fact] = [("atLocation", "agent1", _location(scene.start))]
     for place in scene.receptacles:
-        facts += _facts_of_place(place)
+        facts.append(("receptacleType", place.id, f"{place.type}Type"))
+        facts.append(("receptacleAtLocation", place.id, _location(place.point)))
+        if place.type in constants().OPENABLE_CLASS_SET:
+            facts.append(("openable", place.id))
     for thing in scene.things:
         facts += _facts_of_thing(thing)
     facts += _capacities(scene)
     return facts
-
-
-def _facts_of_place(place: Receptacle) -> Iterator[Fact]:
-    yield "receptacleType", place.id, f"{place.type}Type"
-    yield "receptacleAtLocation", place.id, _location(place.point)
-    if place.type in constants().OPENABLE_CLASS_SET:
-        yield "openable", place.id
 
 
 def _facts_of_thing(thing: Thing) -> Iterator[Fact]:

@@ -45,35 +45,16 @@ from agentcli.worlds.scienceworld.engine import (
     tasks_of_split,
     things_of,
 )
-from agentcli.worlds.scienceworld.simulator import GoldPaths, Simulator, java_here
+from agentcli.worlds.scienceworld.simulator import Simulator, java_here
 
 ANIMALS = (
-    "baby baby beaver",
-    "baby baby wolf",
-    "blue jay",
-    "butterfly",
-    "butterfly egg",
-    "common toad",
-    "crocodile",
-    "dove",
-    "egg frog",
-    "egg giant tortoise",
-    "egg parrot",
-    "egg turtle",
+    *("baby baby beaver", "baby baby wolf", "blue jay", "butterfly", "butterfly egg"),
+    *("common toad", "crocodile", "dove", "egg frog", "egg giant tortoise"),
+    *("egg parrot", "egg turtle"),
 )
 GOODS = (
-    "axe",
-    "bowl",
-    "chair",
-    "drawing",
-    "jug",
-    "lighter",
-    "painting",
-    "picture",
-    "shovel",
-    "soap",
-    "stopwatch",
-    "thermometer",
+    *("axe", "bowl", "chair", "drawing", "jug", "lighter", "painting", "picture"),
+    *("shovel", "soap", "stopwatch", "thermometer"),
 )
 """Non-living things that can be carried."""
 BOXES = ("blue", "green", "orange", "purple", "red", "yellow")
@@ -305,7 +286,7 @@ class ScienceWorldWorld:
 
     def engine(self) -> ScienceWorldEngine:
         """A new engine; all engines of a process share one simulator."""
-        return ScienceWorldEngine(self.simulator, self.options, GoldPaths())
+        return ScienceWorldEngine(self.simulator, self.options)
 
     @cached_property
     def simulator(self) -> Simulator:

@@ -30,11 +30,7 @@ from agentcli.records.http import (
     LongAnswerError,
     NoAnswerError,
 )
-from agentcli.worlds.search_qa.options import (
-    FIRST_PAUSE,
-    SETTING,
-    HttpRetrieverOptions,
-)
+from agentcli.worlds.search_qa.options import FIRST_PAUSE, SETTING, HttpRetrieverOptions
 from agentcli.worlds.search_qa.retrievers import Document, Hit, document_of
 
 LARGEST_BODY = 16 * 2**20

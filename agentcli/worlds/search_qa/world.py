@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from agentcli.environments.protocol import (
-    Advice,
-    Card,
-    Context,
-    Exam,
-    options_of,
-)
+from agentcli.environments.protocol import Advice, Card, Context, Exam, options_of
 from agentcli.records.calls import ANSWER, COT, read_call
 from agentcli.records.files import derive_seed
 from agentcli.records.section import Share

@@ -262,11 +262,7 @@ FILLERS = (
 )
 SITES = ("forum", "blog", "newspaper", "shop", "club")
 ACCOUNTS = (
-    "A measurement",
-    "A survey",
-    "A review",
-    "A new estimate",
-    "An archive study",
+    *("A measurement", "A survey", "A review", "A new estimate", "An archive study"),
 )
 
 

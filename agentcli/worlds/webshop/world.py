@@ -6,8 +6,7 @@ the purchase; success is reward 1.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -159,7 +158,9 @@ def _streamed(path: Path, prefix: str | None) -> Iterator[Any]:
 
     file: BufferedReader
     count = 0
-    with open_regular(path) as file, _bar(path) as reach:
+    size = path.stat().st_size // MIB
+    show = BAR.get() if size >= LONG else no_bar
+    with open_regular(path) as file, show(f"{path.name} (MiB)", size) as reach:
         items = (
             ijson.kvitems(file, "", use_float=True)
             if prefix is None
@@ -178,13 +179,6 @@ def _streamed(path: Path, prefix: str | None) -> Iterator[Any]:
             ) from error
     if count == 0:
         raise DataError(f"{path}: holds no rows; download it again")
-
-
-def _bar(path: Path) -> AbstractContextManager[Callable[[int], None]]:
-    """A bar over a file that takes long to read."""
-    size = path.stat().st_size // MIB
-    show = BAR.get() if size >= LONG else no_bar
-    return show(f"{path.name} (MiB)", size)
 
 
 def _converted(value: object, kind: type[RowT], place: str) -> RowT:

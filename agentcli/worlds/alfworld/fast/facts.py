@@ -240,9 +240,6 @@ class FactTable:
                 mask |= ((1 << signature.count) - 1) << start
         return mask
 
-    def blocks(self, predicates: Iterable[str]) -> int:
-        return sum(self.block(predicate) for predicate in predicates)
-
     def relevant(self, names: frozenset[str]) -> int:
         """Mask of the facts that belong in a state key, given statekey.relevant()."""
         mask = 0

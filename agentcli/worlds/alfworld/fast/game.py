@@ -124,7 +124,8 @@ class Game:
         self._renderer = renderer
         names = statekey.relevant(translation.physics, renderer.queries)
         self._relevant = self.table.relevant(names)
-        self._readable = self._relevant & self.table.blocks(statekey.READABLE)
+        blocks = map(self.table.block, statekey.READABLE)
+        self._readable = self._relevant & sum(blocks)
         self._varying = renderer.varying(translation.physics.changed)
         self._operations: list[Operation | None] = [None] * len(self._operators)
         self._words: dict[Entities, str] = {}
