@@ -328,12 +328,7 @@ class Tutor(Brief, Protocol):
         Each of them is also a field of `demos`.
         """
 
-    def next(
-        self,
-        context: Context,
-        seed: int,
-        habits: Any,
-    ) -> Advice:
+    def next(self, context: Context, seed: int, habits: Any) -> Advice:
         """The searching expert's next move, based only on the agent's own history.
 
         `seed` is the seed of the episode.

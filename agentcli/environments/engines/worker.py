@@ -84,12 +84,7 @@ class Host:
     When all are in use, the least recently used one is reused.
     """
 
-    def __init__(
-        self,
-        world: World,
-        settings: EnvironmentSettings,
-        limit: int,
-    ) -> None:
+    def __init__(self, world: World, settings: EnvironmentSettings, limit: int) -> None:
         name = settings.name
         self._world = world
         self._name = name
@@ -332,11 +327,7 @@ def _check_copy(now: Observation, then: Observation) -> None:
             )
 
 
-def _check_text(
-    history: frames.History,
-    index: int,
-    text: str,
-) -> None:
+def _check_text(history: frames.History, index: int, text: str) -> None:
     """Raises ReplayMismatchError if a replay shows another text than was recorded."""
     recorded = history.observations[index]
     if text != recorded:

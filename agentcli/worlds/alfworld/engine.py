@@ -190,13 +190,7 @@ class StockEngine(AlfworldEngine):
         self._environment = None
         self._state = None
 
-    def _observe(
-        self,
-        reward: float,
-        *,
-        accepted: bool,
-        looked: bool,
-    ) -> Observation:
+    def _observe(self, reward: float, *, accepted: bool, looked: bool) -> Observation:
         state = self._state
         facts = [
             fact

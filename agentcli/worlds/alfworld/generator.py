@@ -166,11 +166,7 @@ def _scatter(
         things.append(Thing(identifier, kind, where))
 
 
-def _id_near(
-    kind: str,
-    where: Receptacle,
-    rng: random.Random,
-) -> str:
+def _id_near(kind: str, where: Receptacle, rng: random.Random) -> str:
     _, x, _, z, *_ = where.id.split("|")
     near_x = float(x) + rng.uniform(-0.3, 0.3)
     height = rng.uniform(0.1, 1.9)
@@ -220,11 +216,7 @@ def _capacities(scene: Scene) -> Iterator[Fact]:
                 yield "canContain", f"{place_kind}Type", f"{kind}Type"
 
 
-def _problem(
-    task_id: str,
-    scene: Scene,
-    facts: list[Fact],
-) -> str:
+def _problem(task_id: str, scene: Scene, facts: list[Fact]) -> str:
     points = {scene.start, *(place.point for place in scene.receptacles)}
     # The domain names these types whether a room has them or not.
     kinds = {"Knife", "ButterKnife", *(thing.type for thing in scene.things)}
@@ -315,11 +307,7 @@ def files(task_id: str, options: AlfworldOptions) -> dict[str, str]:
     }
 
 
-def make(
-    task_id: str,
-    options: AlfworldOptions,
-    root: Path,
-) -> Path:
+def make(task_id: str, options: AlfworldOptions, root: Path) -> Path:
     """The game's game.tw-pddl below `root` (see `cache_root`), made if it is not there.
 
     Raises WriteError.
@@ -335,11 +323,7 @@ def make(
     return game
 
 
-def _publish(
-    texts: dict[str, str],
-    folder: Path,
-    root: Path,
-) -> None:
+def _publish(texts: dict[str, str], folder: Path, root: Path) -> None:
     """Writes a whole folder or none of it. Raises WriteError."""
 
     def write(new: Path) -> None:

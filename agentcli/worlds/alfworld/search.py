@@ -131,12 +131,7 @@ class Knowledge(msgspec.Struct):
             elif event in ("carry", "empty"):
                 self.holding = things[0] if things else ""
 
-    def _carry(
-        self,
-        event: str,
-        place: str,
-        thing: str,
-    ) -> None:
+    def _carry(self, event: str, place: str, thing: str) -> None:
         there = self.contents.get(place, ())
         others = tuple(name for name in there if name != thing)
         if event == "take":
@@ -342,11 +337,7 @@ class AlfworldHabits(msgspec.Struct, kw_only=True, frozen=True):
     """
 
 
-def search(
-    context: Context,
-    seed: int,
-    habits: AlfworldHabits,
-) -> Advice:
+def search(context: Context, seed: int, habits: AlfworldHabits) -> Advice:
     """The next move.
 
     Raises DataError when neither the task sentence nor its name says what is wanted.
@@ -372,12 +363,7 @@ def _rank(seed: int, place: str) -> int:
 class _Decision:
     """One decision: what is known, and what follows from it."""
 
-    def __init__(
-        self,
-        context: Context,
-        seed: int,
-        habits: AlfworldHabits,
-    ) -> None:
+    def __init__(self, context: Context, seed: int, habits: AlfworldHabits) -> None:
         self.goal = goal_of(context)
         self.wanted = self.goal.object
         self.known = know(context)

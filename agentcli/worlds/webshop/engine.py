@@ -50,11 +50,7 @@ def text_of(pieces: Sequence[str]) -> str:
     return " [SEP] ".join(f"'{piece}'" for piece in pieces)
 
 
-def results_page(
-    products: Sequence[Product],
-    number: int,
-    total: int,
-) -> str:
+def results_page(products: Sequence[Product], number: int, total: int) -> str:
     """A page of results. The last one has Next > too, which leads to an empty page."""
     pieces = ["Back to Search", f"Page {number} (Total results: {total})"]
     if number > 1:

@@ -85,13 +85,7 @@ class GameState:
         "won",
     )
 
-    def __init__(
-        self,
-        game: "Game",
-        number: int,
-        facts: int,
-        mark: int,
-    ) -> None:
+    def __init__(self, game: "Game", number: int, facts: int, mark: int) -> None:
         self.game = game
         self.number = number
         """In the planner's library."""
@@ -206,12 +200,7 @@ class Game:
         """Gives the planner's copy back; the states of this game are then void."""
         library.give_back(self.planner)
 
-    def _apply(
-        self,
-        state: GameState,
-        operator: int,
-        operation: Operation,
-    ) -> int:
+    def _apply(self, state: GameState, operator: int, operation: Operation) -> int:
         """Moves the planner; returns the facts afterwards."""
         self.planner.go(state.number)
         if operation.kept_added is None:
