@@ -15,7 +15,6 @@ import msgspec
 
 from agentcli.environments.protocol import Observation, Start, Verdict
 from agentcli.errors import EngineError
-from agentcli.records.pictures import LARGEST_BYTES, MOST_PICTURES
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 
@@ -163,11 +162,6 @@ def encode_frame(message: Request | Reply) -> bytes:
     _encoder.encode_into(message, buffer, HEADER.size)
     HEADER.pack_into(buffer, 0, len(buffer) - HEADER.size)
     return bytes(buffer)
-
-
-def longest_reply(settings: EnvironmentSettings) -> int:
-    """Most bytes of a reply: of its text and actions, and of its pictures."""
-    return settings.most_text_bytes + MOST_PICTURES * LARGEST_BYTES
 
 
 def take_frames(buffer: bytearray, longest: int) -> list[bytes]:

@@ -36,6 +36,7 @@ from agentcli.environments.engines import frames
 from agentcli.environments.engines.frames import take_frames
 from agentcli.environments.protocol import WORLD_FAILED
 from agentcli.errors import EngineError
+from agentcli.records.pictures import LARGEST_BYTES, MOST_PICTURES
 from agentcli.records.processes import search_path
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.version import __version__
@@ -324,7 +325,8 @@ class Link:
         """Names the set-up in errors."""
         if settings.worker:
             self._starting = f"environment.worker: {shlex.join(settings.worker)}"
-        self._longest = frames.longest_reply(settings)
+        self._longest = settings.most_text_bytes + MOST_PICTURES * LARGEST_BYTES
+        """Most bytes of a reply: of its text and actions, and of its pictures."""
         self._deadline = settings.deadline_seconds
         self._loop = asyncio.get_running_loop()
         self._calls: deque[PendingCall] = deque()

@@ -108,10 +108,10 @@ def constants() -> Any:
 
 
 @lru_cache
-def goals() -> dict[str, dict[str, object]]:
+def goals() -> dict[str, dict[str, Any]]:
     """alfworld.gen.goal_library: goal PDDL and task sentences by task type."""
     library = runpy.run_path(str(wheel() / "gen" / "goal_library.py"))
-    table: dict[str, dict[str, object]] = library["gdict"]
+    table: dict[str, dict[str, Any]] = library["gdict"]
     return table
 
 

@@ -111,8 +111,7 @@ def arrange(task_id: str, options: AlfworldOptions) -> Scene:
     x, z = rng.choice(free_points(name.scene))
     start = (x, z, rng.randrange(4), 30)
     templates = goals()[name.kind]["templates"]
-    assert isinstance(templates, list)
-    sentence = rng.choice(templates).format(
+    sentence: str = rng.choice(templates).format(
         obj=name.object.lower(),
         recep=name.receptacle.lower(),
         toggle=name.receptacle.lower(),
@@ -241,7 +240,7 @@ def _problem(task_id: str, scene: Scene, facts: list[Fact]) -> str:
         init.append(f"        ({words})")
     name = scene.name
     # alfworld's goal library writes # where PDDL has a hyphen.
-    template = str(goals()[name.kind]["pddl"]).replace("#", "-")
+    template = goals()[name.kind]["pddl"].replace("#", "-")
     goal = template.format(
         obj=name.object,
         recep=name.receptacle,

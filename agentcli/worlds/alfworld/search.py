@@ -348,11 +348,8 @@ def search(context: Context, seed: int, habits: AlfworldHabits) -> Advice:
 @lru_cache
 def _pairs() -> set[tuple[str, str]]:
     """(object type, receptacle type) that fit, as the texts spell them."""
-    pairs = set()
-    for place, things in fits().items():
-        for thing in things:
-            pairs.add((thing.lower(), place.lower()))
-    return pairs
+    pairs = ((thing, place) for place, things in fits().items() for thing in things)
+    return {(thing.lower(), place.lower()) for thing, place in pairs}
 
 
 @lru_cache(maxsize=65536)

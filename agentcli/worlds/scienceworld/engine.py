@@ -400,7 +400,10 @@ class ScienceWorldEngine:
         if changed or action in FREE:
             self._taken.append(action)
         if changed:
-            self._remember(action)
+            text = " ".join(action.lower().split()).encode(errors="surrogatepass")
+            # A chain of digests: the key grows with no episode, and tells orders apart.
+            past = hashlib.blake2b(text, key=self._past, digest_size=16)
+            self._past = past.digest()
             self._ticks = moment.ticks
             self._sight = None
         self._score = max(moment.score, 0)
@@ -416,13 +419,6 @@ class ScienceWorldEngine:
         # The goal counts these tasks' actions although no tick passes.
         outside = action.strip().lower() in OUTSIDE
         return self._kind in COUNTING and not outside
-
-    def _remember(self, action: str) -> None:
-        text = " ".join(action.lower().split())
-        # A chain of digests: the key grows with no episode, and tells orders apart.
-        self._past = hashlib.blake2b(
-            text.encode(errors="surrogatepass"), key=self._past, digest_size=16
-        ).digest()
 
     def _see(self) -> Sight:
         """What the agent sees; the simulator is asked once in a state."""

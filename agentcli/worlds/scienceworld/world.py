@@ -90,12 +90,6 @@ class Errand(NamedTuple):
     box: str
     room: str
 
-    def wants(self, thing: str) -> bool:
-        """Whether a thing is one to bring."""
-        if self.kind == "non-living thing":
-            return thing in GOODS
-        return thing in ANIMALS
-
 
 class Awareness(NamedTuple):
     """An agent's knowledge from its own past."""
@@ -192,10 +186,8 @@ def advise(context: Context, seed: int, habits: ScienceWorldHabits) -> Advice:
 
 def _choice(aware: Awareness, careless: bool, seed: int) -> str:
     """The thing in sight to bring, "" without one."""
-    things = []
-    for thing in aware.sight:
-        if careless or aware.goal.wants(thing):
-            things.append(thing)
+    wanted = GOODS if aware.goal.kind == "non-living thing" else ANIMALS
+    things = [thing for thing in aware.sight if careless or thing in wanted]
     if not things:
         return ""
     rng = random.Random(derive_seed(seed, "choice", *things))

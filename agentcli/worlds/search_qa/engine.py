@@ -115,11 +115,8 @@ def text_of(library: Library, shown: Shown) -> str:
 
 def titles_in(texts: Iterable[str]) -> list[str]:
     """The documents that results and pages name, as "[id] title", each once."""
-    names: dict[str, None] = {}
-    for text in texts:
-        for id, title in heads_in(text):
-            names[f"[{id}] {title}"] = None
-    return list(names)
+    heads = (head for text in texts for head in heads_in(text))
+    return list(dict.fromkeys(f"[{id}] {title}" for id, title in heads))
 
 
 def heads_in(text: str) -> list[tuple[str, str]]:

@@ -141,10 +141,10 @@ def _intention(position: Position, solution: tuple[str, ...]) -> str:
     for action in solution:
         after = here.moved(action)
         if after.boxes != here.boxes:
-            stand = _offset(position.player, here.player) or "here"
-            return f"push {action} stand {stand}"
+            break
         here = after
-    raise EngineError("a plan that pushes no box solves nothing")
+    stand = _offset(position.player, here.player) or "here"
+    return f"push {action} stand {stand}"
 
 
 def _by_distance(start: Cell, cells: Iterable[Cell]) -> list[Cell]:

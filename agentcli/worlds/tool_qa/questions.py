@@ -237,12 +237,9 @@ def ones(slots: Numbers) -> int:
 
 def multiples(slots: Numbers) -> int:
     """How many numbers below a * b are multiples of c or d."""
-    total = 0
-    for number in range(1, slots["a"] * slots["b"]):
-        by_c = number % slots["c"] == 0
-        by_d = number % slots["d"] == 0
-        total += by_c or by_d
-    return total
+    c, d = slots["c"], slots["d"]
+    numbers = range(1, slots["a"] * slots["b"])
+    return sum(not (number % c and number % d) for number in numbers)
 
 
 PROGRAMS: dict[str, Callable[[Numbers], int]] = {
