@@ -65,12 +65,7 @@ class Cache:
     version: str = ""
     """The version of the cached types and of what computes them."""
 
-    def get(
-        self,
-        kind: type[T],
-        parts: tuple[str, ...],
-        build: Callable[[], T],
-    ) -> T:
+    def get(self, kind: type[T], parts: tuple[str, ...], build: Callable[[], T]) -> T:
         """The value built from `parts`, read from disk where it was built before.
 
         Raises WriteError where it cannot be kept.

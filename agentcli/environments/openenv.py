@@ -330,16 +330,16 @@ class Connection:
     def __init__(self, url: str) -> None:
         self._url = url
         self._closing = ExitStack()
-        self._socket = self._closing.enter_context(_open(self._url))
+        self._socket = self._closing.enter_context(_open(url))
         # A server that has no session left says so and hangs up, perhaps before it
         # hears anything; another one is silent until it is asked.
         with suppress(ConnectionClosed):
             self._send("state", {})
         answer = self._receive()
-        if answer.type == "error" and self._typed(answer.data, Fault).code == CAPACITY:
+        if answer.type == "error" and _typed(answer.data, Fault, url).code == CAPACITY:
             self.close()
             raise NoEngineLeftError(
-                f"{self._url}: all its sessions are taken; end who plays there, or let "
+                f"{url}: all its sessions are taken; end who plays there, or let "
                 "its server have more"
             )
 
@@ -355,7 +355,7 @@ class Connection:
             raise self._lost(error) from error
         answer = self._receive()
         if answer.type == "error":
-            fault = self._typed(answer.data, Fault)
+            fault = _typed(answer.data, Fault, self._url)
             text = f"{self._url}: {shown(fault.message)}"
             raise (LostEngineError if fault.code == SESSION else EngineError)(text)
         if answer.type != expected:
@@ -363,7 +363,7 @@ class Connection:
                 f"{self._url}: answered {shown(answer.type)!r} to {kind}, and not "
                 f"{expected!r}"
             )
-        return self._typed(answer.data, as_type)
+        return _typed(answer.data, as_type, self._url)
 
     def close(self) -> None:
         self._closing.close()
@@ -371,15 +371,12 @@ class Connection:
     def _send(self, kind: str, data: Any) -> None:
         self._socket.send(msgspec.json.encode({"type": kind, "data": data}), text=True)
 
-    def _typed(self, data: "bytes | msgspec.Raw", kind: type[T]) -> T:
-        return _typed(data, kind, self._url)
-
     def _receive(self) -> ServerMessage:
         try:
             text = self._socket.recv(decode=False)
         except ConnectionClosed as error:
             raise self._lost(error) from error
-        return self._typed(text, ServerMessage)
+        return _typed(text, ServerMessage, self._url)
 
     def _lost(self, error: ConnectionClosed) -> Exception:
         if error.sent is not None and error.sent.code == TOO_BIG:

@@ -163,11 +163,9 @@ class Engine(Protocol):
 
     def start(self, task: Task) -> Start:
         """Opens a task in its initial state."""
-        ...
 
     def step(self, action: str) -> Observation:
         """Takes an action, which may be any text, and returns the result."""
-        ...
 
 
 @runtime_checkable
@@ -179,7 +177,6 @@ class Forkable(Protocol):
 
         None if the state cannot be copied and must be replayed.
         """
-        ...
 
     def restore(self, snapshot: Any) -> Observation:
         """Makes a snapshot's state the current one.
@@ -187,7 +184,6 @@ class Forkable(Protocol):
         Returns the observation that was made there. Whatever the engine can observe
         again, it observes anew: the pool refuses a copy if anything differs.
         """
-        ...
 
 
 @runtime_checkable
@@ -196,7 +192,6 @@ class Retracing(Protocol):
 
     def retrace(self, action: str) -> str:
         """Does what `step` would do, and returns only the text of its observation."""
-        ...
 
 
 @runtime_checkable
@@ -208,7 +203,6 @@ class Solvable(Protocol):
 
         Raises EngineError if there are none.
         """
-        ...
 
 
 @runtime_checkable
@@ -217,7 +211,6 @@ class Closable(Protocol):
 
     def close(self) -> None:
         """Releases the resource; the engine is not used again."""
-        ...
 
 
 class Verdict(msgspec.Struct, kw_only=True, frozen=True):
@@ -238,7 +231,6 @@ class Judging(Protocol):
 
         `argument` is what the tool would be called with. The state does not change.
         """
-        ...
 
 
 class World(Protocol):
@@ -251,18 +243,15 @@ class World(Protocol):
     @property
     def card(self) -> Card:
         """Facts about the world; also on the class, so that worlds can be listed."""
-        ...
 
     def tasks(self, split: str) -> list[Task]:
         """All tasks of a split, in their fixed order, without starting an engine.
 
         The split is one of the card's. Raises DataError for an unreadable data folder.
         """
-        ...
 
     def engine(self) -> Engine:
         """A new engine."""
-        ...
 
 
 @runtime_checkable
@@ -276,7 +265,6 @@ class Toolbox(Protocol):
     @property
     def tools(self) -> Mapping[str, str]:
         """Tool name -> one line about it, in the order in which tools are shown."""
-        ...
 
 
 @runtime_checkable
@@ -289,7 +277,6 @@ class Forejudging(Toolbox, Protocol):
         `argument` is what the tool would be called with. Raises UsageError for a task
         of which nothing is known but the answer.
         """
-        ...
 
 
 @runtime_checkable
@@ -325,11 +312,9 @@ class Brief(Protocol):
 
     def compact(self, context: Context) -> str:
         """A short prompt with everything that a decision needs."""
-        ...
 
     def vocabulary(self) -> list[str]:
         """Entity names that a tiny tokenizer must keep as single tokens, sorted."""
-        ...
 
 
 @runtime_checkable
@@ -342,19 +327,12 @@ class Tutor(Brief, Protocol):
 
         Each of them is also a field of `demos`.
         """
-        ...
 
-    def next(
-        self,
-        context: Context,
-        seed: int,
-        habits: Any,
-    ) -> Advice:
+    def next(self, context: Context, seed: int, habits: Any) -> Advice:
         """The searching expert's next move, based only on the agent's own history.
 
         `seed` is the seed of the episode.
         """
-        ...
 
 
 @runtime_checkable
@@ -367,15 +345,12 @@ class Naming(Protocol):
 
     def typed(self, text: str, context: Context) -> str:
         """The text with placeholders for names."""
-        ...
 
     def own(self, text: str, context: Context) -> str:
         """The text with names for placeholders; `own(typed(action))` is the action."""
-        ...
 
     def placeholders(self) -> list[str]:
         """Placeholders that a tiny tokenizer must keep as single tokens, sorted."""
-        ...
 
 
 class Requisite(msgspec.Struct, frozen=True, kw_only=True):
@@ -401,12 +376,10 @@ class Inspected(Protocol):
 
         Starts, creates and downloads nothing; does not raise if something is broken.
         """
-        ...
 
     @staticmethod
     def cache_folder(environ: Mapping[str, str]) -> Path | None:
         """The folder where the world caches its files; None if it caches none."""
-        ...
 
 
 @runtime_checkable
@@ -435,7 +408,6 @@ class Examining(Protocol):
 
         None where it is no answer. Raises DataError for a task of other settings.
         """
-        ...
 
 
 def options_of(settings: EnvironmentSettings, kind: type[OptionsT]) -> OptionsT:

@@ -186,11 +186,7 @@ def make_engine(world: World, name: str) -> Engine:
         raise _missing(name, error, world.card.extra) from error
 
 
-def _missing(
-    name: str,
-    error: ImportError,
-    extra: str | None,
-) -> MissingError:
+def _missing(name: str, error: ImportError, extra: str | None) -> MissingError:
     remedy = f"install {error.name or 'what it imports'}"
     if extra:
         remedy = f"pip install 'agentcli[{extra}]'"

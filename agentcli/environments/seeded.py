@@ -129,7 +129,15 @@ class Play:
         """
         if not (math.isfinite(reward) and abs(reward) <= LARGEST_REWARD):
             raise EngineError(f"the reward is {reward}, which cannot be learned from")
-        self._refuse_unclear(reward, ending)
+        options = self._options
+        is_early = ending is None and reward > options.threshold
+        # CartPole rewards every step: its last reward comes when the pole has fallen.
+        if is_early and options.success is None:
+            raise EngineError(
+                f"a reward of {reward:g} came before the end, so the last one does not "
+                "say what success is; choose with --set "
+                "environment.options.success=return, terminated or reward"
+            )
         digest = hashlib.sha256(f"{self._key}\n{action}".encode())
         self._key = digest.hexdigest()
         self._total += reward
@@ -165,17 +173,6 @@ class Play:
         )
         self.last = self._standing
         return self.last
-
-    def _refuse_unclear(self, reward: float, ending: Ending) -> None:
-        """CartPole rewards every step: its last reward comes when the pole has fallen."""
-        options = self._options
-        is_early = ending is None and reward > options.threshold
-        if is_early and options.success is None:
-            raise EngineError(
-                f"a reward of {reward:g} came before the end, so the last one does not "
-                "say what success is; choose with --set "
-                "environment.options.success=return, terminated or reward"
-            )
 
     def _end(
         self, reward: float, ending: Ending

@@ -227,14 +227,12 @@ class EzPointsEngine:
         if len(formula) > LONGEST:
             return WrittenFormula(formula, reward=PENALTY, ended=True)
         if sign == "=":
-            return WrittenFormula(formula, reward=self._reward(formula), ended=True)
+            is_won = value(formula) == TARGET and not unused(self._deal, formula)
+            reward = REWARD if is_won else PENALTY
+            return WrittenFormula(formula, reward=reward, ended=True)
         if sign in ("+", "*") or sign in unused(self._deal, formula):
             return WrittenFormula((*formula, sign))
         return WrittenFormula((*formula, BLANK), accepted=False, reward=PENALTY)
-
-    def _reward(self, formula: tuple[str, ...]) -> float:
-        is_won = value(formula) == TARGET and not unused(self._deal, formula)
-        return REWARD if is_won else PENALTY
 
     def _observe(self) -> Observation:
         now = self._now

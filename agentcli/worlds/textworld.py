@@ -10,7 +10,7 @@ import copy
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -307,14 +307,12 @@ class TextWorldWorld:
         said = [text for _, text in moves[rooms[-1] :] if text not in read]
         lines = [context.instruction, *read, *said]
         lines.append(f"last {', '.join(one for one, _ in moves[1:][-3:]) or 'nothing'}")
-        lines.append(f"now {', '.join(_useful(context.admissible))}")
+        # Without those that only look.
+        possible = context.admissible
+        useful = [act for act in possible if act.partition(" ")[0] not in LOOKS]
+        lines.append(f"now {', '.join(useful)}")
         return "\n".join(lines)
 
     def vocabulary(self) -> list[str]:
         """The ways to go, as whole tokens."""
         return [f"go {way}" for way in ("east", "north", "south", "west")]
-
-
-def _useful(actions: Iterable[str]) -> list[str]:
-    """Actions without those that only look."""
-    return [action for action in actions if action.partition(" ")[0] not in LOOKS]

@@ -15,7 +15,6 @@ import msgspec
 
 from agentcli.environments.protocol import Observation, Start, Verdict
 from agentcli.errors import EngineError
-from agentcli.records.pictures import LARGEST_BYTES, MOST_PICTURES
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 
@@ -92,63 +91,61 @@ class Release(Frame):
     task: str
 
 
-class Ready(Frame):
+class TimedAnswer(Frame, kw_only=True):
+    """Base class of the answers."""
+
+    seconds: float = 0.0
+    """Wall seconds that the request took in the worker."""
+
+
+class Ready(TimedAnswer):
     """The world and its first engine exist."""
 
     solvable: bool
     """The engine can plan."""
-    seconds: float = 0.0
 
 
-class Opened(Frame):
+class Opened(TimedAnswer):
     """The task is open."""
 
     start: Start
     exact: bool
     """The engine gave a snapshot of the new state."""
-    seconds: float = 0.0
-    """Wall seconds this request took in the worker."""
 
 
-class Acted(Frame):
+class Acted(TimedAnswer):
     """The action was carried out."""
 
     observation: Observation
     exact: bool
     replayed: int
     """Environment steps that were replayed to restore the state."""
-    seconds: float = 0.0
 
 
-class Planned(Frame):
+class Planned(TimedAnswer):
     """The answer to Plan."""
 
     actions: list[str]
     replayed: int
-    seconds: float = 0.0
 
 
-class Judged(Frame):
+class Judged(TimedAnswer):
     """The answer to Judge."""
 
     verdict: Verdict
     replayed: int
-    seconds: float = 0.0
 
 
-class Lost(Frame):
+class Lost(TimedAnswer):
     """The state is not known here; ask again with its history."""
 
-    seconds: float = 0.0
 
-
-class Failed(Frame):
+class Failed(TimedAnswer):
     """The request raised an error."""
 
     kind: str
     """Name of a class in agentcli.errors."""
     text: str
-    seconds: float = 0.0
 
 
 Request: TypeAlias = Setup | Open | Act | Plan | Judge | Release
@@ -165,11 +162,6 @@ def encode_frame(message: Request | Reply) -> bytes:
     _encoder.encode_into(message, buffer, HEADER.size)
     HEADER.pack_into(buffer, 0, len(buffer) - HEADER.size)
     return bytes(buffer)
-
-
-def longest_reply(settings: EnvironmentSettings) -> int:
-    """Most bytes of a reply: of its text and actions, and of its pictures."""
-    return settings.most_text_bytes + MOST_PICTURES * LARGEST_BYTES
 
 
 def take_frames(buffer: bytearray, longest: int) -> list[bytes]:

@@ -25,7 +25,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -36,6 +36,7 @@ from agentcli.environments.engines import frames
 from agentcli.environments.engines.frames import take_frames
 from agentcli.environments.protocol import WORLD_FAILED
 from agentcli.errors import EngineError
+from agentcli.records.pictures import LARGEST_BYTES, MOST_PICTURES
 from agentcli.records.processes import search_path
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.version import __version__
@@ -291,7 +292,7 @@ class PendingCall:
     """Names the call in errors."""
     deadline: float
     """Seconds that the call may take, counted from when it becomes the first."""
-    future: asyncio.Future[Any]
+    future: asyncio.Future[Any] = field(default_factory=asyncio.Future)
 
     def succeed(self, result: Any) -> None:
         """Passes the reply to the caller, if it is still waiting."""
@@ -324,7 +325,8 @@ class Link:
         """Names the set-up in errors."""
         if settings.worker:
             self._starting = f"environment.worker: {shlex.join(settings.worker)}"
-        self._longest = frames.longest_reply(settings)
+        self._longest = settings.most_text_bytes + MOST_PICTURES * LARGEST_BYTES
+        """Most bytes of a reply: of its text and actions, and of its pictures."""
         self._deadline = settings.deadline_seconds
         self._loop = asyncio.get_running_loop()
         self._calls: deque[PendingCall] = deque()
@@ -355,7 +357,7 @@ class Link:
         """
         if self._closed:
             raise errors.UsageError(f"{label}: the engine pool is closed")
-        call = self._pending(request, label, self._deadline)
+        call = PendingCall(frames.encode_frame(request), label, self._deadline)
         if not self._calls:
             self._since = self._loop.time()
         self._calls.append(call)
@@ -367,15 +369,6 @@ class Link:
                 self._watch()
         reply: frames.Reply = await call.future
         return reply
-
-    def _pending(
-        self,
-        request: frames.Request,
-        label: str,
-        deadline: float,
-    ) -> PendingCall:
-        future = self._loop.create_future()
-        return PendingCall(frames.encode_frame(request), label, deadline, future)
 
     def post(self, request: frames.Request) -> None:
         """Sends a request that has no reply."""
@@ -436,7 +429,8 @@ class Link:
 
     def _relaunch(self) -> asyncio.Future[Any]:
         """Starts a process; the future is done once its world is set up."""
-        setup = self._pending(self._settings, self._starting, SETUP_SECONDS)
+        request = frames.encode_frame(self._settings)
+        setup = PendingCall(request, self._starting, SETUP_SECONDS)
         self._setup = setup
         self._calls.appendleft(setup)
         try:

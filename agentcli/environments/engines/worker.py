@@ -84,12 +84,7 @@ class Host:
     When all are in use, the least recently used one is reused.
     """
 
-    def __init__(
-        self,
-        world: World,
-        settings: EnvironmentSettings,
-        limit: int,
-    ) -> None:
+    def __init__(self, world: World, settings: EnvironmentSettings, limit: int) -> None:
         name = settings.name
         self._world = world
         self._name = name
@@ -229,12 +224,7 @@ class Host:
         self._settle(slot, state, observation)
         return slot
 
-    def _settle(
-        self,
-        slot: Slot,
-        state: int,
-        observation: Observation,
-    ) -> bool:
+    def _settle(self, slot: Slot, state: int, observation: Observation) -> bool:
         """Records that the engine is in `state`; returns whether it made a snapshot.
 
         Raises EngineError for unusable pictures.
@@ -247,7 +237,12 @@ class Host:
         return snapshot is not None
 
     def _acquire(self, task: str) -> Slot:
-        engine = self._vacant() or self._taken_over()
+        engine = self._vacant()
+        if engine is None:
+            # That of the least recently used slot.
+            oldest = next(iter(self._live))
+            self._drop(oldest)
+            engine = oldest.engine
         forkable = engine if isinstance(engine, Forkable) else None
         slot = Slot(engine, forkable, task)
         self._busy = slot
@@ -266,12 +261,6 @@ class Host:
             if not self._live:
                 raise
             return None
-
-    def _taken_over(self) -> Engine:
-        """The engine of the least recently used slot, which is dropped."""
-        oldest = next(iter(self._live))
-        self._drop(oldest)
-        return oldest.engine
 
     def _drop(self, slot: Slot) -> None:
         del self._live[slot]
@@ -338,11 +327,7 @@ def _check_copy(now: Observation, then: Observation) -> None:
             )
 
 
-def _check_text(
-    history: frames.History,
-    index: int,
-    text: str,
-) -> None:
+def _check_text(history: frames.History, index: int, text: str) -> None:
     """Raises ReplayMismatchError if a replay shows another text than was recorded."""
     recorded = history.observations[index]
     if text != recorded:
@@ -428,18 +413,13 @@ def _set_up(payload: bytes) -> tuple[Host | None, bytes]:
 def _read_setup(payload: bytes) -> frames.Setup:
     """The first message. Raises MissingError where another release has sent it."""
     try:
-        setup = frames.decode_request(payload)
+        setup = msgspec.msgpack.decode(payload, type=frames.Setup)
+        if setup.release == __version__:
+            return setup
+        sign = f"this is {setup.release}"
     except msgspec.DecodeError as error:
-        raise _other_release(f"cannot read the settings: {error}") from error
-    if not isinstance(setup, frames.Setup):
-        raise errors.EngineError("the first message must be Setup")
-    if setup.release != __version__:
-        raise _other_release(f"this is {setup.release}")
-    return setup
-
-
-def _other_release(sign: str) -> errors.MissingError:
-    return errors.MissingError(
+        sign = f"cannot read the settings: {error}"
+    raise errors.MissingError(
         f"the worker is release {__version__}, and {sign}; install the same release on "
         "both sides"
     )

@@ -171,18 +171,13 @@ def refuse_unreadable(space: Any, place: str) -> None:
     elif isinstance(space, spaces.Tuple):
         for inner in space.spaces:
             refuse_unreadable(inner, place)
+    elif isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
+        size = math.prod(space.shape)
+        if size > MOST_NUMBERS:
+            raise UsageError(f"{place}: its observations are {size} numbers; {HINT}")
     elif not isinstance(space, spaces.Discrete | spaces.Text):
-        _refuse_array(space, place)
-
-
-def _refuse_array(space: Any, place: str) -> None:
-    kinds = spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary
-    if not isinstance(space, kinds):
         name = type(space).__name__
         raise UsageError(f"{place}: its observations are a {name}; {HINT}")
-    size = math.prod(space.shape)
-    if size > MOST_NUMBERS:
-        raise UsageError(f"{place}: its observations are {size} numbers; {HINT}")
 
 
 def text_of(space: Any, value: Any) -> str:

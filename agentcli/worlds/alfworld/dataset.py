@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -153,7 +153,8 @@ def generated_games(folder: Path) -> Requisite:
     if not os.path.isdir(folder):
         detail = f"{folder}: none yet"
         return Requisite(name=name, present=False, detail=detail, get=GENERATE)
-    files = list(_files(folder))
+    walk = os.walk(folder)
+    files = [Path(parent, name) for parent, _, names in walk for name in names]
     games = sum(file.name == "game.tw-pddl" for file in files)
     size = 0
     for file in files:
@@ -163,9 +164,3 @@ def generated_games(folder: Path) -> Requisite:
     mib = size / 2**20
     detail = f"{folder}: {games} games, {mib:.1f} MiB"
     return Requisite(name=name, present=True, detail=detail)
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            yield Path(parent, name)

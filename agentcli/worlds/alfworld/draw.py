@@ -108,10 +108,10 @@ def constants() -> Any:
 
 
 @lru_cache
-def goals() -> dict[str, dict[str, object]]:
+def goals() -> dict[str, dict[str, Any]]:
     """alfworld.gen.goal_library: goal PDDL and task sentences by task type."""
     library = runpy.run_path(str(wheel() / "gen" / "goal_library.py"))
-    table: dict[str, dict[str, object]] = library["gdict"]
+    table: dict[str, dict[str, Any]] = library["gdict"]
     return table
 
 
@@ -205,11 +205,7 @@ def _free(scene: int, places: Iterable[Receptacle]) -> list[Spot]:
     return sorted(spots.difference(place.point[:2] for place in places))
 
 
-def _synthetic(
-    kind: str,
-    spot: Spot,
-    rng: random.Random,
-) -> Receptacle:
+def _synthetic(kind: str, spot: Spot, rng: random.Random) -> Receptacle:
     x, z = spot
     height = rng.uniform(0.1, 1.5)
     metres = (x * STEP, height, z * STEP)
@@ -318,11 +314,7 @@ def choices(scene: int, kind: str) -> dict[str, tuple[str, ...]]:
     return goals_of
 
 
-def _suits(
-    here: Room,
-    kind: str,
-    tool: Tool | None,
-) -> bool:
+def _suits(here: Room, kind: str, tool: Tool | None) -> bool:
     if ROOM_NAMES[here.kind] not in constants().GOALS_VALID[kind]:
         return False
     if kind == "look_at_obj_in_light":

@@ -132,18 +132,6 @@ class AlfworldEngine(ABC):
         """
 
     @abstractmethod
-    def snapshot(self) -> Any:
-        """An immutable reference to the current state; None where there is none."""
-
-    @abstractmethod
-    def restore(self, snapshot: Any) -> Observation:
-        """Makes a snapshot's state the current one.
-
-        Returns the observation that was made there; the planner computes the possible
-        actions, and whether the game is won, anew.
-        """
-
-    @abstractmethod
     def facts(self) -> tuple[Fact, ...]:
         """All facts as TextWorld has them now, sorted."""
 
@@ -190,13 +178,6 @@ class StockEngine(AlfworldEngine):
         accepted, looked = judge(action.strip(), listed, self._state.feedback)
         return self._observe(float(reward), accepted=accepted, looked=looked)
 
-    def snapshot(self) -> None:
-        """Nothing: TextWorld has no snapshots."""
-
-    def restore(self, snapshot: Any) -> Observation:
-        """Raises EngineError always."""
-        raise EngineError("the stock engine has no snapshots; replay the actions")
-
     def facts(self) -> tuple[Fact, ...]:
         """All facts as TextWorld has them now, sorted."""
         environment = self._environment
@@ -209,13 +190,7 @@ class StockEngine(AlfworldEngine):
         self._environment = None
         self._state = None
 
-    def _observe(
-        self,
-        reward: float,
-        *,
-        accepted: bool,
-        looked: bool,
-    ) -> Observation:
+    def _observe(self, reward: float, *, accepted: bool, looked: bool) -> Observation:
         state = self._state
         facts = [
             fact
@@ -293,7 +268,10 @@ class FastEngine(AlfworldEngine):
         return self._now
 
     def restore(self, snapshot: Moment) -> Observation:
-        """Back to a snapshot. Raises EngineError for one of another game."""
+        """Back to a snapshot. Raises EngineError for one of another game.
+
+        The planner computes the possible actions, and whether the game is won, anew.
+        """
         state, observation = snapshot
         if state.game is not self._game:
             raise EngineError(

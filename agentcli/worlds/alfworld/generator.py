@@ -111,8 +111,7 @@ def arrange(task_id: str, options: AlfworldOptions) -> Scene:
     x, z = rng.choice(free_points(name.scene))
     start = (x, z, rng.randrange(4), 30)
     templates = goals()[name.kind]["templates"]
-    assert isinstance(templates, list)
-    sentence = rng.choice(templates).format(
+    sentence: str = rng.choice(templates).format(
         obj=name.object.lower(),
         recep=name.receptacle.lower(),
         toggle=name.receptacle.lower(),
@@ -166,11 +165,7 @@ def _scatter(
         things.append(Thing(identifier, kind, where))
 
 
-def _id_near(
-    kind: str,
-    where: Receptacle,
-    rng: random.Random,
-) -> str:
+def _id_near(kind: str, where: Receptacle, rng: random.Random) -> str:
     _, x, _, z, *_ = where.id.split("|")
     near_x = float(x) + rng.uniform(-0.3, 0.3)
     height = rng.uniform(0.1, 1.9)
@@ -187,18 +182,14 @@ def initial_facts(scene: Scene) -> list[Fact]:
     """The initial facts under AI2-THOR ids, predicates as in alfred.pddl."""
     facts: list[Fact] = [("atLocation", "agent1", _location(scene.start))]
     for place in scene.receptacles:
-        facts += _facts_of_place(place)
+        facts.append(("receptacleType", place.id, f"{place.type}Type"))
+        facts.append(("receptacleAtLocation", place.id, _location(place.point)))
+        if place.type in constants().OPENABLE_CLASS_SET:
+            facts.append(("openable", place.id))
     for thing in scene.things:
         facts += _facts_of_thing(thing)
     facts += _capacities(scene)
     return facts
-
-
-def _facts_of_place(place: Receptacle) -> Iterator[Fact]:
-    yield "receptacleType", place.id, f"{place.type}Type"
-    yield "receptacleAtLocation", place.id, _location(place.point)
-    if place.type in constants().OPENABLE_CLASS_SET:
-        yield "openable", place.id
 
 
 def _facts_of_thing(thing: Thing) -> Iterator[Fact]:
@@ -224,11 +215,7 @@ def _capacities(scene: Scene) -> Iterator[Fact]:
                 yield "canContain", f"{place_kind}Type", f"{kind}Type"
 
 
-def _problem(
-    task_id: str,
-    scene: Scene,
-    facts: list[Fact],
-) -> str:
+def _problem(task_id: str, scene: Scene, facts: list[Fact]) -> str:
     points = {scene.start, *(place.point for place in scene.receptacles)}
     # The domain names these types whether a room has them or not.
     kinds = {"Knife", "ButterKnife", *(thing.type for thing in scene.things)}
@@ -253,7 +240,7 @@ def _problem(
         init.append(f"        ({words})")
     name = scene.name
     # alfworld's goal library writes # where PDDL has a hyphen.
-    template = str(goals()[name.kind]["pddl"]).replace("#", "-")
+    template = goals()[name.kind]["pddl"].replace("#", "-")
     goal = template.format(
         obj=name.object,
         recep=name.receptacle,
@@ -319,11 +306,7 @@ def files(task_id: str, options: AlfworldOptions) -> dict[str, str]:
     }
 
 
-def make(
-    task_id: str,
-    options: AlfworldOptions,
-    root: Path,
-) -> Path:
+def make(task_id: str, options: AlfworldOptions, root: Path) -> Path:
     """The game's game.tw-pddl below `root` (see `cache_root`), made if it is not there.
 
     Raises WriteError.
@@ -339,11 +322,7 @@ def make(
     return game
 
 
-def _publish(
-    texts: dict[str, str],
-    folder: Path,
-    root: Path,
-) -> None:
+def _publish(texts: dict[str, str], folder: Path, root: Path) -> None:
     """Writes a whole folder or none of it. Raises WriteError."""
 
     def write(new: Path) -> None:

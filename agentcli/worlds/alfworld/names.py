@@ -59,11 +59,7 @@ NOTHING = "Nothing happens."
 LOOKS = ("look", "inventory")
 
 
-def judge(
-    command: str,
-    listed: Collection[str],
-    answer: str,
-) -> tuple[bool, bool]:
+def judge(command: str, listed: Collection[str], answer: str) -> tuple[bool, bool]:
     """Whether the game took the command, and whether it then only looked (RewardFlow C.1).
 
     `listed` are the actions that were shown before the command.

@@ -6,14 +6,11 @@ left out of it.
 """
 
 import hashlib
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
-from agentcli.environments.protocol import PLACE
-from agentcli.errors import UsageError
-from agentcli.records.section import Count, CountFromZero, read
+from agentcli.records.section import Count, CountFromZero
 
 GENERATOR_VERSION = 1
 """Increase when the same settings generate other games."""
@@ -72,6 +69,11 @@ class AlfworldOptions(msgspec.Struct, kw_only=True, frozen=True):
     games: Games = msgspec.field(default_factory=Games)
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        for name, values in (("kinds", self.kinds), ("rooms", self.rooms)):
+            if values and len(set(values)) != len(values):
+                raise ValueError(f"{name}: names one twice; leave it out")
+
     def digest(self) -> str:
         """16 hex digits that name the games these settings make."""
         shape = msgspec.to_builtins(self)
@@ -80,12 +82,3 @@ class AlfworldOptions(msgspec.Struct, kw_only=True, frozen=True):
         shape["rooms"] = sorted(self.rooms or ROOMS)
         text = msgspec.json.encode([GENERATOR_VERSION, sorted(shape.items())])
         return hashlib.sha256(text).hexdigest()[:16]
-
-
-def decode_options(options: Mapping[str, Any]) -> AlfworldOptions:
-    """`environment.options` as a typed struct. Raises UsageError naming the option."""
-    decoded = read(options, AlfworldOptions, f"{PLACE}.", "alfworld")
-    for name, values in (("kinds", decoded.kinds), ("rooms", decoded.rooms)):
-        if values and len(set(values)) != len(values):
-            raise UsageError(f"{PLACE}.{name}: names one twice; leave it out")
-    return decoded

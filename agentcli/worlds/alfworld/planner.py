@@ -240,11 +240,7 @@ def plan(facts: Iterable[Fact], goal: Goal | str) -> list[str]:
     return min(plans, key=len)
 
 
-def _bring(
-    now: Situation,
-    goal: Goal,
-    thing: str,
-) -> list[str]:
+def _bring(now: Situation, goal: Goal, thing: str) -> list[str]:
     """One object, treated where the task says so, to its place."""
     walk = Walk(now)
     tool = goal.tool
@@ -265,11 +261,7 @@ def _bring(
     return walk.actions
 
 
-def _look(
-    now: Situation,
-    thing: str,
-    lamp: str,
-) -> list[str]:
+def _look(now: Situation, thing: str, lamp: str) -> list[str]:
     """One object in hand before a lamp that was switched."""
     walk = Walk(now)
     if now.holding != thing:
@@ -281,11 +273,7 @@ def _look(
     return walk.actions
 
 
-def _two(
-    now: Situation,
-    goal: Goal,
-    things: list[str],
-) -> list[list[str]]:
+def _two(now: Situation, goal: Goal, things: list[str]) -> list[list[str]]:
     """Two objects into one receptacle: a plan per receptacle and order of fetching."""
     plans = []
     for place in now.places(goal.place):
@@ -302,11 +290,7 @@ def _two(
     return plans
 
 
-def _carry_all(
-    now: Situation,
-    things: Sequence[str],
-    place: str,
-) -> list[str]:
+def _carry_all(now: Situation, things: Sequence[str], place: str) -> list[str]:
     walk = Walk(now)
     if things[0] != now.holding:
         walk.fetch(things[0])

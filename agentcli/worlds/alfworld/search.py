@@ -131,12 +131,7 @@ class Knowledge(msgspec.Struct):
             elif event in ("carry", "empty"):
                 self.holding = things[0] if things else ""
 
-    def _carry(
-        self,
-        event: str,
-        place: str,
-        thing: str,
-    ) -> None:
+    def _carry(self, event: str, place: str, thing: str) -> None:
         there = self.contents.get(place, ())
         others = tuple(name for name in there if name != thing)
         if event == "take":
@@ -342,11 +337,7 @@ class AlfworldHabits(msgspec.Struct, kw_only=True, frozen=True):
     """
 
 
-def search(
-    context: Context,
-    seed: int,
-    habits: AlfworldHabits,
-) -> Advice:
+def search(context: Context, seed: int, habits: AlfworldHabits) -> Advice:
     """The next move.
 
     Raises DataError when neither the task sentence nor its name says what is wanted.
@@ -357,11 +348,8 @@ def search(
 @lru_cache
 def _pairs() -> set[tuple[str, str]]:
     """(object type, receptacle type) that fit, as the texts spell them."""
-    pairs = set()
-    for place, things in fits().items():
-        for thing in things:
-            pairs.add((thing.lower(), place.lower()))
-    return pairs
+    pairs = ((thing, place) for place, things in fits().items() for thing in things)
+    return {(thing.lower(), place.lower()) for thing, place in pairs}
 
 
 @lru_cache(maxsize=65536)
@@ -372,12 +360,7 @@ def _rank(seed: int, place: str) -> int:
 class _Decision:
     """One decision: what is known, and what follows from it."""
 
-    def __init__(
-        self,
-        context: Context,
-        seed: int,
-        habits: AlfworldHabits,
-    ) -> None:
+    def __init__(self, context: Context, seed: int, habits: AlfworldHabits) -> None:
         self.goal = goal_of(context)
         self.wanted = self.goal.object
         self.known = know(context)

@@ -127,11 +127,7 @@ def crowded(facts: Iterable[Fact]) -> frozenset[str]:
     return frozenset(several)
 
 
-def matters(
-    fact: Fact,
-    names: Collection[str],
-    shared: Collection[str],
-) -> bool:
+def matters(fact: Fact, names: Collection[str], shared: Collection[str]) -> bool:
     """Whether a fact belongs in a key, given relevant() and crowded().
 
     The first time something becomes false, TextWorld gains a fact `not_x`. The grammar

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentcli.environments.cache import cache_folder
-from agentcli.environments.protocol import Card, Requisite
-from agentcli.errors import DataError
+from agentcli.environments.protocol import Card, Requisite, options_of
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.worlds.alfworld import dataset, generator
 from agentcli.worlds.alfworld.dataset import generated_games, official_games
 from agentcli.worlds.alfworld.draw import draw, name_of, room_kind
-from agentcli.worlds.alfworld.options import KINDS, decode_options
+from agentcli.worlds.alfworld.options import KINDS, OFFICIAL_GAMES, AlfworldOptions
 from agentcli.worlds.alfworld.placeholders import own, placeholders, typed
 from agentcli.worlds.alfworld.search import AlfworldHabits, compact, entities, search
+from agentcli.worlds.generated import foreign_task
 
 if TYPE_CHECKING:
     from agentcli.worlds.alfworld.engine import AlfworldEngine
@@ -49,7 +49,6 @@ MEANINGS = {
     "L2": "the part of L1 whose kinds L2-train lacks",
     "L2-train": "train without the kinds of L2",
 }
-FOLDERS = ("train", "valid_seen", "valid_unseen")
 
 
 class AlfworldWorld:
@@ -62,12 +61,10 @@ class AlfworldWorld:
         name="alfworld",
         role="You are an expert agent operating in the ALFRED Embodied Environment.",
         splits=tuple(SPLITS),
-        split="train",
         evaluation_split="L0",
         meanings=MEANINGS,
         new_kinds=("L2",),
         exploring=("go", "open"),
-        best_reward=1.0,
         reads_data=True,
         extra="alfworld",
     )
@@ -79,7 +76,7 @@ class AlfworldWorld:
     placeholders = staticmethod(placeholders)
 
     def __init__(self, settings: EnvironmentSettings) -> None:
-        self.options = decode_options(settings.options)
+        self.options = options_of(settings, AlfworldOptions)
         self.data = dataset.data_folder(settings.data)
         self._list = cache(self._ids)
 
@@ -135,12 +132,8 @@ class AlfworldWorld:
         panel that other settings wrote.
         """
         folder = task.id.split("/", 1)[0]
-        if folder not in FOLDERS or task.id not in self._list(folder):
-            source = self.data or "the generator under these environment.options"
-            raise DataError(
-                f"task {task.id}: {source} has no such game; use the settings that "
-                "its panel was written with"
-            )
+        if folder not in OFFICIAL_GAMES or task.id not in self._list(folder):
+            raise foreign_task(task)
         if self.data:
             return dataset.game_file(self.data, task.id)
         return generator.make(task.id, self.options, generator.cache_root(self.options))

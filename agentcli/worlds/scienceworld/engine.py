@@ -32,15 +32,15 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from agentcli.environments.protocol import Observation, Start
-from agentcli.errors import DataError, EngineError
+from agentcli.errors import DataError
 from agentcli.records.types import Task
 from agentcli.worlds.scienceworld.simulator import (
     FREE,
     FULL_SCORE,
-    GoldPaths,
     ScienceGame,
     Simulator,
     Turn,
+    gold_path,
     rest,
 )
 
@@ -158,12 +158,7 @@ def tasks_of_split(split: str, world: str, prefix: str) -> list[Task]:
 
 MAP = {
     "hallway": (
-        "art studio",
-        "bedroom",
-        "greenhouse",
-        "kitchen",
-        "living room",
-        "workshop",
+        *("art studio", "bedroom", "greenhouse", "kitchen", "living room", "workshop"),
     ),
     "kitchen": ("bathroom", "hallway", "outside"),
     "greenhouse": ("hallway", "outside"),
@@ -302,20 +297,9 @@ REFUSAL = re.compile(
 """The simulator's answers to actions that did nothing (src/.../actions/*.scala)."""
 
 
-def readable(action: str) -> bool:
-    """Whether the simulator should see an action at all."""
-    return len(action) <= LONGEST and action.isprintable()
-
-
 def accepted(text: str) -> bool:
     """Whether the simulator took the action that it answered so."""
     return REFUSAL.match(text) is None
-
-
-def first_word(action: str) -> str:
-    """The first word of an action, lower case."""
-    words = action.lower().split(maxsplit=1)
-    return words[0] if words else ""
 
 
 COUNTING = ("identify-life-stages-1", "identify-life-stages-2")
@@ -332,12 +316,9 @@ class Sight(NamedTuple):
 class ScienceWorldEngine:
     """Plays one task at a time; all engines of a process share its simulator."""
 
-    def __init__(
-        self, simulator: Simulator, options: ScienceWorldOptions, paths: GoldPaths
-    ) -> None:
+    def __init__(self, simulator: Simulator, options: ScienceWorldOptions) -> None:
         self._simulator = simulator
         self._options = options
-        self._paths = paths
         self._game: ScienceGame | None = None
 
     def start(self, task: Task) -> Start:
@@ -370,9 +351,9 @@ class ScienceWorldEngine:
         paid = self._paid
         moment = self._act(action)
         taken = accepted(moment.text)
-        looks = first_word(action) in LOOKS
+        word, *_ = action.lower().split(maxsplit=1) or [""]
         # A look that scores (a goal to look at something) is a step like any other.
-        looked = looks and taken and self._score == before
+        looked = word in LOOKS and taken and self._score == before
         return self._observe(moment, float(self._score - paid), taken, looked)
 
     def retrace(self, action: str) -> str:
@@ -385,9 +366,7 @@ class ScienceWorldEngine:
         Raises EngineError where the agent has left it.
         """
         simplification = self._options.simplification
-        path = self._paths.path(
-            self._simulator, self._kind, self._variation, simplification
-        )
+        path = gold_path(self._simulator, self._kind, self._variation, simplification)
         return rest(path, self._taken)
 
     def close(self) -> None:
@@ -401,32 +380,30 @@ class ScienceWorldEngine:
         prefix, _, place = task.id.partition("/")
         kind, _, number = place.rpartition("/")
         # Text against text: "01" or "+1" would be another id of the same task.
-        if number not in map(str, range(VARIATIONS.get(kind, 0))):
+        is_known = number in map(str, range(VARIATIONS.get(kind, 0)))
+        if prefix != self._options.prefix or not is_known:
             raise DataError(
-                f"task {task.id}: scienceworld has no such task; its ids look like "
-                f"{self._options.prefix}/boil/0"
-            )
-        if prefix != self._options.prefix:
-            raise DataError(
-                f"task {task.id}: these environment.options make tasks that begin with "
-                f"{self._options.prefix}/; use the simplifications of its panel"
+                f"task {task.id}: these environment.options make tasks such as "
+                f"{self._options.prefix}/boil/0; use the simplifications of its panel"
             )
         return kind, int(number)
 
     def _act(self, action: str) -> Turn:
         """Acts, and keeps what a state is made of."""
-        if self._game is None:
-            raise EngineError("no task is open; call start first")
+        assert self._game is not None
         # What the simulator should not see is answered as what it cannot parse.
         moment = Turn(UNKNOWN, self._score, self._ticks)
-        if readable(action):
+        if len(action) <= LONGEST and action.isprintable():
             moment = self._game.step(action)
         changed = self._has_changed(moment, action)
         # A plan may hold actions that change nothing; they count as done, too.
         if changed or action in FREE:
             self._taken.append(action)
         if changed:
-            self._remember(action)
+            text = " ".join(action.lower().split()).encode(errors="surrogatepass")
+            # A chain of digests: the key grows with no episode, and tells orders apart.
+            past = hashlib.blake2b(text, key=self._past, digest_size=16)
+            self._past = past.digest()
             self._ticks = moment.ticks
             self._sight = None
         self._score = max(moment.score, 0)
@@ -442,13 +419,6 @@ class ScienceWorldEngine:
         # The goal counts these tasks' actions although no tick passes.
         outside = action.strip().lower() in OUTSIDE
         return self._kind in COUNTING and not outside
-
-    def _remember(self, action: str) -> None:
-        text = " ".join(action.lower().split())
-        # A chain of digests: the key grows with no episode, and tells orders apart.
-        self._past = hashlib.blake2b(
-            text.encode(errors="surrogatepass"), key=self._past, digest_size=16
-        ).digest()
 
     def _see(self) -> Sight:
         """What the agent sees; the simulator is asked once in a state."""

@@ -193,12 +193,6 @@ class Simulator:
             self._current.numbered = self._numbers.count()
         self._current = None
 
-    def variations(self) -> dict[str, int]:
-        """The number of variations of each task."""
-        interface = self._interface()
-        names = list(interface.getTaskNames())
-        return {name: interface.getTaskMaxVariations(name) for name in names}
-
     def used_simplifications(self) -> str:
         """The simplifications in force, as the process keeps them."""
         return ",".join(self._processor.getSimplificationsUsed().split(", "))
@@ -274,10 +268,6 @@ class ScienceGame:
         """The things that the agent carries; takes no time."""
         return self._ask("freeActionInventory")
 
-    def tree(self) -> str:
-        """Every object with its properties, as JSON; slow."""
-        return self._ask("getObjectTree", "")
-
     def _ask(self, method: str, *arguments: str) -> str:
         with speaking():
             self._simulator.enter(self)
@@ -335,34 +325,28 @@ class GoldPath(msgspec.Struct, frozen=True):
     actions: tuple[str, ...]
 
 
-class GoldPaths:
-    """The solutions of all tasks. Computing one takes up to seconds."""
+def gold_path(
+    simulator: Simulator, kind: str, variation: int, simplifications: str
+) -> tuple[str, ...]:
+    """The actions that solve a task. Computing them takes up to seconds.
 
-    def __init__(self) -> None:
-        from scienceworld.version import __version__
+    Raises EngineError for a task that the simulator cannot solve, and WriteError where
+    the path cannot be kept.
+    """
+    from scienceworld.version import __version__
 
-        folder = cache_folder(os.environ, "scienceworld")
-        self._cache = Cache(folder, f"{FORMAT} {__version__}")
+    def compute() -> GoldPath:
+        game = simulator.game()
+        solution = game.solve(kind, variation, simplifications)
+        game.open(kind, variation, simplifications)
+        path = GoldPath(_until_won(game, solution))
+        game.close()
+        return path
 
-    def path(
-        self, simulator: Simulator, kind: str, variation: int, simplifications: str
-    ) -> tuple[str, ...]:
-        """The actions that solve a task.
-
-        Raises EngineError for a task that the simulator cannot solve, and WriteError
-        where the path cannot be kept.
-        """
-
-        def compute() -> GoldPath:
-            game = simulator.game()
-            solution = game.solve(kind, variation, simplifications)
-            game.open(kind, variation, simplifications)
-            path = GoldPath(_until_won(game, solution))
-            game.close()
-            return path
-
-        parts = (kind, str(variation), simplifications)
-        return self._cache.get(GoldPath, parts, compute).actions
+    folder = cache_folder(os.environ, "scienceworld")
+    cache = Cache(folder, f"{FORMAT} {__version__}")
+    parts = (kind, str(variation), simplifications)
+    return cache.get(GoldPath, parts, compute).actions
 
 
 def _until_won(game: ScienceGame, solution: list[str]) -> tuple[str, ...]:

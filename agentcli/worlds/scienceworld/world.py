@@ -45,35 +45,16 @@ from agentcli.worlds.scienceworld.engine import (
     tasks_of_split,
     things_of,
 )
-from agentcli.worlds.scienceworld.simulator import GoldPaths, Simulator, java_here
+from agentcli.worlds.scienceworld.simulator import Simulator, java_here
 
 ANIMALS = (
-    "baby baby beaver",
-    "baby baby wolf",
-    "blue jay",
-    "butterfly",
-    "butterfly egg",
-    "common toad",
-    "crocodile",
-    "dove",
-    "egg frog",
-    "egg giant tortoise",
-    "egg parrot",
-    "egg turtle",
+    *("baby baby beaver", "baby baby wolf", "blue jay", "butterfly", "butterfly egg"),
+    *("common toad", "crocodile", "dove", "egg frog", "egg giant tortoise"),
+    *("egg parrot", "egg turtle"),
 )
 GOODS = (
-    "axe",
-    "bowl",
-    "chair",
-    "drawing",
-    "jug",
-    "lighter",
-    "painting",
-    "picture",
-    "shovel",
-    "soap",
-    "stopwatch",
-    "thermometer",
+    *("axe", "bowl", "chair", "drawing", "jug", "lighter", "painting", "picture"),
+    *("shovel", "soap", "stopwatch", "thermometer"),
 )
 """Non-living things that can be carried."""
 BOXES = ("blue", "green", "orange", "purple", "red", "yellow")
@@ -108,12 +89,6 @@ class Errand(NamedTuple):
     kind: str
     box: str
     room: str
-
-    def wants(self, thing: str) -> bool:
-        """Whether a thing is one to bring."""
-        if self.kind == "non-living thing":
-            return thing in GOODS
-        return thing in ANIMALS
 
 
 class Awareness(NamedTuple):
@@ -211,10 +186,8 @@ def advise(context: Context, seed: int, habits: ScienceWorldHabits) -> Advice:
 
 def _choice(aware: Awareness, careless: bool, seed: int) -> str:
     """The thing in sight to bring, "" without one."""
-    things = []
-    for thing in aware.sight:
-        if careless or aware.goal.wants(thing):
-            things.append(thing)
+    wanted = GOODS if aware.goal.kind == "non-living thing" else ANIMALS
+    things = [thing for thing in aware.sight if careless or thing in wanted]
     if not things:
         return ""
     rng = random.Random(derive_seed(seed, "choice", *things))
@@ -305,7 +278,7 @@ class ScienceWorldWorld:
 
     def engine(self) -> ScienceWorldEngine:
         """A new engine; all engines of a process share one simulator."""
-        return ScienceWorldEngine(self.simulator, self.options, GoldPaths())
+        return ScienceWorldEngine(self.simulator, self.options)
 
     @cached_property
     def simulator(self) -> Simulator:

@@ -7,7 +7,7 @@ score of an answer, and the expert, which knows the evidence.
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal, NamedTuple
@@ -17,11 +17,7 @@ from agentcli.records.calls import ANSWER, COT, ToolCall, read_call
 from agentcli.records.types import Task
 from agentcli.worlds.search_qa.options import SearchQaOptions
 from agentcli.worlds.search_qa.questions import Question
-from agentcli.worlds.search_qa.retrievers import (
-    Document,
-    Hit,
-    Retriever,
-)
+from agentcli.worlds.search_qa.retrievers import Document, Hit, Retriever
 from agentcli.worlds.search_qa.source import QaSource
 
 NOTHING = "Nothing is found."
@@ -119,11 +115,8 @@ def text_of(library: Library, shown: Shown) -> str:
 
 def titles_in(texts: Iterable[str]) -> list[str]:
     """The documents that results and pages name, as "[id] title", each once."""
-    names: dict[str, None] = {}
-    for text in texts:
-        for id, title in heads_in(text):
-            names[f"[{id}] {title}"] = None
-    return list(names)
+    heads = (head for text in texts for head in heads_in(text))
+    return list(dict.fromkeys(f"[{id}] {title}" for id, title in heads))
 
 
 def heads_in(text: str) -> list[tuple[str, str]]:
@@ -216,66 +209,6 @@ SCORES: dict[str, Callable[[str, Sequence[str]], float]] = {
 """Rewards of an answer by name: RewardFlow's, SQuAD's F1, and that of CARL's evaluation."""
 
 
-def plan(
-    question: Question,
-    shown: Collection[Shown],
-    opened: Shown | None,
-    library: Library,
-) -> list[str]:
-    """Actions that show the evidence, as far as it is known, and the answer.
-
-    Every document is searched for first: one that no search shows ends the evidence.
-    """
-    calls: list[ToolCall] = []
-    # Each document must show the title of the next one, and the last the answer.
-    goals = [*question.evidence[1:], question.answers[0]]
-    for title, goal in zip(question.evidence, goals, strict=False):
-        steps = _steps(title, goal, shown, opened, library)
-        if steps is None:
-            break
-        calls += steps
-    calls.append(ToolCall(ANSWER, question.answers[0]))
-    return [str(call) for call in calls]
-
-
-def _steps(
-    title: str,
-    goal: str,
-    shown: Collection[Shown],
-    opened: Shown | None,
-    library: Library,
-) -> list[ToolCall] | None:
-    """Calls after which a document of this title has shown `goal`; None without one."""
-    pages = [one for one in shown if one.document.title == title]
-    # It was shown already, so a plan from the middle of an episode is shorter.
-    if any(goal in text_of(library, one) for one in pages):
-        return []
-    calls = []
-    documents = [one.document for one in pages]
-    if not documents:
-        calls.append(ToolCall("search", title))
-        documents = [hit.document for hit in library.hits(title)]
-    for document in documents:
-        if document.title == title and goal in document.text:
-            if library.browses:
-                calls += _reading(document, goal, opened, library)
-            return calls
-    return None
-
-
-def _reading(
-    document: Document, goal: str, opened: Shown | None, library: Library
-) -> list[ToolCall]:
-    """Opens the document unless it is open, and reads on to the part with `goal`."""
-    parts = library.parts(document)
-    place = next(place for place, part in enumerate(parts) if goal in part)
-    read = ToolCall("read", "nothing yet")
-    # `read` only turns forwards; a part before the open one needs `access` again.
-    if opened and opened.document == document and opened.part < place:
-        return [read] * (place - opened.part)
-    return [ToolCall("access", document.id), *[read] * place]
-
-
 THOUGHT = "You think on."
 """The observation after `cot[...]`."""
 NOTED = "Noted."
@@ -360,9 +293,52 @@ class SearchQaEngine:
         return self._observe()
 
     def plan(self) -> list[str]:
-        """Actions that show the evidence, and the answer."""
-        shown, opened = self._inquiry[:2]
-        return plan(self._question, shown, opened, self._library)
+        """Actions that show the evidence, as far as it is known, and the answer.
+
+        Every document is searched for first: one that no search shows ends the
+        evidence.
+        """
+        question = self._question
+        calls: list[ToolCall] = []
+        # Each document must show the title of the next one, and the last the answer.
+        goals = [*question.evidence[1:], question.answers[0]]
+        for title, goal in zip(question.evidence, goals, strict=False):
+            steps = self._steps(title, goal)
+            if steps is None:
+                break
+            calls += steps
+        calls.append(ToolCall(ANSWER, question.answers[0]))
+        return [str(call) for call in calls]
+
+    def _steps(self, title: str, goal: str) -> list[ToolCall] | None:
+        """Calls after which a document of this title has shown `goal`, if there is one."""
+        library = self._library
+        pages = [one for one in self._inquiry.shown if one.document.title == title]
+        # It was shown already, so a plan from the middle of an episode is shorter.
+        if any(goal in text_of(library, one) for one in pages):
+            return []
+        calls = []
+        documents = [one.document for one in pages]
+        if not documents:
+            calls.append(ToolCall("search", title))
+            documents = [hit.document for hit in library.hits(title)]
+        for document in documents:
+            if document.title == title and goal in document.text:
+                if library.browses:
+                    calls += self._reading(document, goal)
+                return calls
+        return None
+
+    def _reading(self, document: Document, goal: str) -> list[ToolCall]:
+        """Opens the document unless it is open, and reads on to the part with `goal`."""
+        parts = self._library.parts(document)
+        place = next(place for place, part in enumerate(parts) if goal in part)
+        read = ToolCall("read", "nothing yet")
+        opened = self._inquiry.open
+        # `read` only turns forwards; a part before the open one needs `access` again.
+        if opened and opened.document == document and opened.part < place:
+            return [read] * (place - opened.part)
+        return [ToolCall("access", document.id), *[read] * place]
 
     def _search(self, query: str) -> None:
         hits = self._library.hits(query)

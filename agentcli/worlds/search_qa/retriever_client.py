@@ -16,7 +16,7 @@ errored leaf.
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 import msgspec
@@ -30,11 +30,7 @@ from agentcli.records.http import (
     LongAnswerError,
     NoAnswerError,
 )
-from agentcli.worlds.search_qa.options import (
-    FIRST_PAUSE,
-    SETTING,
-    HttpRetrieverOptions,
-)
+from agentcli.worlds.search_qa.options import FIRST_PAUSE, SETTING, HttpRetrieverOptions
 from agentcli.worlds.search_qa.retrievers import Document, Hit, document_of
 
 LARGEST_BODY = 16 * 2**20
@@ -71,16 +67,13 @@ class _AttemptFailed(Exception):
 
 
 class HttpRetriever:
-    """A Retriever that asks a server. `sleep` is for tests."""
+    """A Retriever that asks a server."""
 
-    def __init__(
-        self,
-        options: HttpRetrieverOptions,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    _sleep = staticmethod(time.sleep)
+
+    def __init__(self, options: HttpRetrieverOptions) -> None:
         self._url = options.address()
         self._options = options
-        self._sleep = sleep
         headers = {}
         if options.token_variable is not None:
             headers["Authorization"] = f"Bearer {_token(options.token_variable)}"

@@ -55,8 +55,8 @@ def retriever_routes(retriever: Retriever) -> list[Route]:
                 raise DataError("neither queries nor query - at `$`")
             queries = [request.query]
         hits_of_query = retriever.search(queries, request.topk)
-        show = _scored if request.return_scores else _bare
-        return [[show(hit) for hit in hits] for hits in hits_of_query]
+        scored = request.return_scores
+        return [[_shown(hit, scored) for hit in hits] for hits in hits_of_query]
 
     def access(request: AccessRequest) -> list[object]:
         pages = [retriever.access(url) for url in request.urls]
@@ -104,12 +104,9 @@ def _json(value: object, status: int) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
-def _scored(hit: Hit) -> object:
-    return {"document": _written(hit.document), "score": hit.score}
-
-
-def _bare(hit: Hit) -> object:
-    return _written(hit.document)
+def _shown(hit: Hit, scored: bool) -> object:
+    document = _written(hit.document)
+    return {"document": document, "score": hit.score} if scored else document
 
 
 def _written(document: Document) -> dict[str, str]:

@@ -48,11 +48,9 @@ class Retriever(Protocol):
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         """The best hits of each query, best first, at most `k`."""
-        ...
 
     def access(self, id: str) -> Document | None:
         """The document of an id; None where there is none."""
-        ...
 
 
 def document_of(id: str, contents: str) -> Document:
@@ -133,16 +131,13 @@ class CorpusFile(LinesOnDisk[Document]):
                 starts.append(start)
             start += len(line)
         starts.append(start)
-        super().__init__(file, starts, _decoded)
+        decode = msgspec.json.Decoder(CorpusRow).decode
+        super().__init__(file, starts, lambda line: decode(line).document)
         self._path = path
 
     def __iter__(self) -> Iterator[Document]:
         # Read in order, a faulty line is named by its number.
         return _documents(self._path)
-
-
-def _decoded(line: bytes) -> Document:
-    return msgspec.json.decode(line, type=CorpusRow).document
 
 
 def _documents(path: Path) -> Iterator[Document]:

@@ -24,10 +24,7 @@ from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.worlds.generated import foreign_task
 from agentcli.worlds.row_files import SUFFIXES, row_files, rows_of
-from agentcli.worlds.search_qa.options import (
-    HttpRetrieverOptions,
-    SearchQaOptions,
-)
+from agentcli.worlds.search_qa.options import HttpRetrieverOptions, SearchQaOptions
 from agentcli.worlds.search_qa.questions import Question, corpus, generated_questions
 from agentcli.worlds.search_qa.retrievers import (
     EmbeddedRetriever,
@@ -249,7 +246,9 @@ class QaSource:
         self._corpus = None
         if options.corpus is not None:
             self._corpus = Path(options.corpus).expanduser().resolve()
-        self._by_id = cache(self._questions_by_id)
+        self._by_id = cache(
+            lambda split: {question.id: question for question in self._questions(split)}
+        )
 
     @cached_property
     def retriever(self) -> Retriever:
@@ -270,17 +269,16 @@ class QaSource:
 
     def tasks(self, split: str, world: str) -> list[Task]:
         """The tasks of a split. Raises UsageError and DataError."""
-        tasks = []
-        for question in self._questions(split):
-            task = Task(
+        return [
+            Task(
                 id=question.id,
                 world=world,
                 split=split,
                 kind=question.kind,
                 attributes=dict(question.attributes),
             )
-            tasks.append(task)
-        return tasks
+            for question in self._questions(split)
+        ]
 
     def question(self, task: Task) -> Question:
         """The question of a task. Raises DataError for a task of other settings."""
@@ -288,9 +286,6 @@ class QaSource:
         if question is None:
             raise foreign_task(task)
         return question
-
-    def _questions_by_id(self, split: str) -> dict[str, Question]:
-        return {question.id: question for question in self._questions(split)}
 
     def _questions(self, split: str) -> tuple[Question, ...]:
         if self._data is not None:

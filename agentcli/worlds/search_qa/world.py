@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from agentcli.environments.protocol import (
-    Advice,
-    Card,
-    Context,
-    Exam,
-    options_of,
-)
+from agentcli.environments.protocol import Advice, Card, Context, Exam, options_of
 from agentcli.records.calls import ANSWER, COT, read_call
 from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
@@ -148,32 +142,6 @@ def _facts_shown(
     # Without the first fact a prompt of two hops has lost its thread.
     begun = [(first, facts[first])] if first in facts else []
     return [*begun, *others[:FACTS_SHOWN]]
-
-
-def vocabulary(options: SearchQaOptions) -> list[str]:
-    """Actions, relations, and the words that names are made of.
-
-    A whole name is no token: one that training never asks about could not be written.
-    """
-    words = {"search", "access", "read", ANSWER, COT}
-    for relations in RELATIONS.values():
-        words.update(relations)
-    for entity in almanac(options.documents, options.seed):
-        words.update(entity.name.split())
-    return sorted(words)
-
-
-def advise(
-    context: Context,
-    seed: int,
-    habits: SearchQaHabits,
-    browses: bool,
-) -> Advice:
-    """The next call: what leads to the next fact, or the answer."""
-    lookup = lookup_of(context)
-    if lookup.wanted is None:
-        return _search_or_guess(context, lookup)
-    return _Seeker(lookup, seed, habits, browses).advice(lookup.wanted)
 
 
 class _Seeker:
@@ -339,14 +307,22 @@ class SearchQaWorld:
         return SearchQaEngine(self._source, self.options)
 
     def vocabulary(self) -> list[str]:
-        return vocabulary(self.options)
+        """Actions, relations, and the words that names are made of.
 
-    def next(
-        self,
-        context: Context,
-        seed: int,
-        habits: SearchQaHabits,
-    ) -> Advice:
-        """The searching expert's call."""
+        A whole name is no token: one that training never asks about could not be
+        written.
+        """
+        words = {"search", "access", "read", ANSWER, COT}
+        for relations in RELATIONS.values():
+            words.update(relations)
+        for entity in almanac(self.options.documents, self.options.seed):
+            words.update(entity.name.split())
+        return sorted(words)
+
+    def next(self, context: Context, seed: int, habits: SearchQaHabits) -> Advice:
+        """The next call: what leads to the next fact, or the answer."""
+        lookup = lookup_of(context)
+        if lookup.wanted is None:
+            return _search_or_guess(context, lookup)
         browses = self.options.actions == "browse"
-        return advise(context, seed, habits, browses)
+        return _Seeker(lookup, seed, habits, browses).advice(lookup.wanted)

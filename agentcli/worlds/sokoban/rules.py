@@ -145,11 +145,7 @@ def solve(start: Position) -> tuple[str, ...] | None:
     return None
 
 
-SPLITS = {
-    "train": range(0, 80),
-    "valid": range(80, 90),
-    "test": range(90, 100),
-}
+SPLITS = {"train": range(0, 80), "valid": range(80, 90), "test": range(90, 100)}
 """Split -> the levels that it holds, by their digest modulo 100."""
 PATIENCE = 2000
 """Levels drawn before the options are refused."""
@@ -177,15 +173,8 @@ class SokobanOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     def digest(self) -> str:
         """The part of a task's id that names the options its level was drawn under."""
-        shape = (
-            self.size,
-            self.boxes,
-            self.blocks,
-            self.shortest,
-            self.longest,
-            self.seed,
-        )
-        return "-".join(map(str, shape))
+        names = ("size", "boxes", "blocks", "shortest", "longest", "seed")
+        return "-".join(str(getattr(self, name)) for name in names)
 
 
 @lru_cache(maxsize=4096)

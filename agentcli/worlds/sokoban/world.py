@@ -100,12 +100,6 @@ def compact(context: Context) -> str:
     return "\n".join(lines)
 
 
-def vocabulary(size: int) -> list[str]:
-    """Directions with their lengths, as whole tokens."""
-    lengths = range(1, size)
-    return sorted(f"{name} {length}" for name in MOVES for length in lengths)
-
-
 def advise(grid: str, seed: int, habits: SokobanHabits) -> Advice:
     """The plan's next action, read off the grid that the agent sees."""
     position = read(grid)
@@ -147,10 +141,10 @@ def _intention(position: Position, solution: tuple[str, ...]) -> str:
     for action in solution:
         after = here.moved(action)
         if after.boxes != here.boxes:
-            stand = _offset(position.player, here.player) or "here"
-            return f"push {action} stand {stand}"
+            break
         here = after
-    raise EngineError("a plan that pushes no box solves nothing")
+    stand = _offset(position.player, here.player) or "here"
+    return f"push {action} stand {stand}"
 
 
 def _by_distance(start: Cell, cells: Iterable[Cell]) -> list[Cell]:
@@ -391,14 +385,11 @@ class SokobanWorld:
         return compact(context)
 
     def vocabulary(self) -> list[str]:
-        return vocabulary(self.options.size)
+        """Directions with their lengths, as whole tokens."""
+        lengths = range(1, self.options.size)
+        return sorted(f"{name} {length}" for name in MOVES for length in lengths)
 
-    def next(
-        self,
-        context: Context,
-        seed: int,
-        habits: SokobanHabits,
-    ) -> Advice:
+    def next(self, context: Context, seed: int, habits: SokobanHabits) -> Advice:
         """The plan's next action."""
         if not self.options.pictures:
             return advise(last_grid(context), seed, habits)

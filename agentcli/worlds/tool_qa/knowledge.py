@@ -262,11 +262,7 @@ FILLERS = (
 )
 SITES = ("forum", "blog", "newspaper", "shop", "club")
 ACCOUNTS = (
-    "A measurement",
-    "A survey",
-    "A review",
-    "A new estimate",
-    "An archive study",
+    *("A measurement", "A survey", "A review", "A new estimate", "An archive study"),
 )
 
 
@@ -280,22 +276,16 @@ class Publication(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=3)
 def corpus(name: str) -> tuple[Publication, ...]:
     """The documents of a corpus, in their order."""
-    known = knowledge()
-    rng = random.Random(derive_seed("tool_qa", "documents", name))
-    documents: list[Publication] = []
-    for subject, facts in _by_subject(known, name).items():
-        documents += WRITERS[name](subject, facts, rng)
-    return tuple(documents)
-
-
-def _by_subject(known: FactBase, name: str) -> dict[str, list[Fact]]:
-    """The facts that a corpus holds, for every subject of which it says anything."""
     subjects: dict[str, list[Fact]] = {}
-    for fact in known.facts.values():
+    for fact in knowledge().facts.values():
         facts = subjects.setdefault(fact.subject, [])
         if name in fact.places:
             facts.append(fact)
-    return subjects
+    rng = random.Random(derive_seed("tool_qa", "documents", name))
+    documents: list[Publication] = []
+    for subject, facts in subjects.items():
+        documents += WRITERS[name](subject, facts, rng)
+    return tuple(documents)
 
 
 def sentence(fact: Fact) -> str:

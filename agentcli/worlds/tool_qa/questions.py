@@ -25,13 +25,7 @@ from agentcli.records.section import Count, Seed, Share
 from agentcli.records.types import Task
 from agentcli.worlds.generated import chosen, foreign_task, split_of
 from agentcli.worlds.row_files import row_files, rows_of
-from agentcli.worlds.tool_qa.knowledge import (
-    FACTORS,
-    KINDS,
-    PLACES,
-    Property,
-    knowledge,
-)
+from agentcli.worlds.tool_qa.knowledge import PLACES, knowledge
 from agentcli.worlds.tool_qa.templates import TEMPLATES, Template
 from agentcli.worlds.tool_qa.tools.calculator import evaluate, written
 
@@ -76,7 +70,6 @@ class QaRow(msgspec.Struct, kw_only=True, frozen=True):
     """A letter."""
     answer_index: int
     category: str
-    cot_content: str | None = None
     src: str | None = None
 
 
@@ -232,14 +225,6 @@ def slotted(needs: Sequence[Need]) -> list[tuple[str, Need]]:
     return list(zip(VALUES, lookups, strict=False))
 
 
-def property_of(kind: str, name: str) -> Property:
-    """A property by the names of its kind and itself; a factor is a number."""
-    if kind == "unit":
-        return Property(name, 1, len(FACTORS))
-    properties = next(one.properties for one in KINDS if one.name == kind)
-    return next(one for one in properties if one.name == name)
-
-
 Numbers = dict[str, int]
 """The slots of a question, by their letters."""
 
@@ -256,12 +241,9 @@ def ones(slots: Numbers) -> int:
 
 def multiples(slots: Numbers) -> int:
     """How many numbers below a * b are multiples of c or d."""
-    total = 0
-    for number in range(1, slots["a"] * slots["b"]):
-        by_c = number % slots["c"] == 0
-        by_d = number % slots["d"] == 0
-        total += by_c or by_d
-    return total
+    c, d = slots["c"], slots["d"]
+    numbers = range(1, slots["a"] * slots["b"])
+    return sum(not (number % c and number % d) for number in numbers)
 
 
 PROGRAMS: dict[str, Callable[[Numbers], int]] = {
@@ -403,16 +385,13 @@ def _row(
     """The question with its options in a random order."""
     value = needs[-1].value
     right = value
-    if template.formula or template.program:
+    pools = [words for words in knowledge().words.values() if value in words]
+    if pools:
+        others = sorted({*pools[0]} - {value})
+        wrong = rng.sample(others, choices - 1)
+    else:
         right = rounded(value)
         wrong = _near(float(value), right, rng, choices - 1)
-    else:
-        property = property_of(template.kind, template.lookups[-1])
-        if property.is_number:
-            wrong = _near(float(value), right, rng, choices - 1)
-        else:
-            pool = set(knowledge().words[property.unit]) - {right}
-            wrong = rng.sample(sorted(pool), choices - 1)
     options = [right, *wrong]
     rng.shuffle(options)
     place = options.index(right)
@@ -469,8 +448,16 @@ class QuestionSource:
         """The tasks of a split. Raises UsageError and DataError."""
         if self._data is None:
             return list(_generated(self._options, split, world))
-        rows = rows_of_split(self._data, self._options, split)
-        return [_task(row, split, world) for row in rows]
+        return [
+            Task(
+                id=f"{REAL}/{row.question_id}",
+                world=world,
+                split=split,
+                kind=row.category,
+                attributes={"src": row.src or ""},
+            )
+            for row in rows_of_split(self._data, self._options, split)
+        ]
 
     def question(self, task: Task) -> ToolQuestion:
         """The question of a task. Raises DataError for a task of other settings."""
@@ -517,13 +504,3 @@ def steps_of(template: Template) -> int:
     if any("{v}" not in form for _, form in template.calls):
         return 1
     return len(template.lookups) + bool(template.calls)
-
-
-def _task(row: QaRow, split: str, world: str) -> Task:
-    return Task(
-        id=f"{REAL}/{row.question_id}",
-        world=world,
-        split=split,
-        kind=row.category,
-        attributes={"src": row.src or ""},
-    )

@@ -10,6 +10,8 @@ can write them (policies/tiny.py).
 
 from typing import NamedTuple
 
+from agentcli.worlds.tool_qa.knowledge import KINDS
+
 
 class Template(NamedTuple):
     """One sort of question."""
@@ -38,13 +40,13 @@ def _computed(name: str, category: str, text: str, formula: str) -> Template:
 
 
 def _looked_up(
-    name: str, category: str, text: str, kind: str, lookups: str, formula: str = ""
+    name: str, text: str, kind: str, lookups: str, formula: str = ""
 ) -> Template:
     """Properties that are looked up, and what is computed of them."""
+    category = next(one.category for one in KINDS if one.name == kind)
     calls = tuple((tool, formula) for tool in ARITHMETIC if formula)
-    return Template(
-        name, category, text, kind, tuple(lookups.split(", ")), formula, calls
-    )
+    properties = tuple(lookups.split(", "))
+    return Template(name, category, text, kind, properties, formula, calls)
 
 
 def _converted(name: str, category: str, text: str, unit: str, other: str) -> Template:
@@ -54,6 +56,19 @@ def _converted(name: str, category: str, text: str, unit: str, other: str) -> Te
     calls = (("units", convert), *((tool, formula) for tool in ARITHMETIC))
     lookup = f"{other} per {unit}"
     return Template(name, category, text, "unit", (lookup,), formula, calls)
+
+
+def _solved(
+    name: str,
+    category: str,
+    text: str,
+    formula: str,
+    command: str,
+    others: tuple[str, ...] = ("calculator", "python"),
+) -> Template:
+    """A formula that algebra finds by a command, and others compute."""
+    calls = (("algebra", command), *((tool, formula) for tool in others))
+    return Template(name, category, text, formula=formula, calls=calls)
 
 
 def _programmed(name: str, text: str, program: str) -> Template:
@@ -96,37 +111,27 @@ TEMPLATES = (
         "per second?",
         "{a} * {b} * {b} / 2",
     ),
-    Template(
+    _solved(
         "quotient equation",
         "math",
         "Which x solves x / {a} - {b} = {c}?",
-        formula="{a} * ( {b} + {c} )",
-        calls=(
-            ("algebra", "solve ( x / {a} - {b} = {c} )"),
-            ("calculator", "{a} * ( {b} + {c} )"),
-            ("python", "{a} * ( {b} + {c} )"),
-        ),
+        "{a} * ( {b} + {c} )",
+        "solve ( x / {a} - {b} = {c} )",
     ),
-    Template(
+    _solved(
         "slope",
         "math",
         "What is the slope of the curve {a} x^3 + {b} x^2 at x = {c}?",
-        formula="3 * {a} * {c} * {c} + 2 * {b} * {c}",
-        calls=(
-            ("algebra", "diff ( {a} * x ^ 3 + {b} * x ^ 2 , {c} )"),
-            ("calculator", "3 * {a} * {c} * {c} + 2 * {b} * {c}"),
-            ("python", "3 * {a} * {c} * {c} + 2 * {b} * {c}"),
-        ),
+        "3 * {a} * {c} * {c} + 2 * {b} * {c}",
+        "diff ( {a} * x ^ 3 + {b} * x ^ 2 , {c} )",
     ),
-    Template(
+    _solved(
         "area",
         "engineering",
         "What is the area under the curve {a} x^2 + {b} from 0 to {c}?",
-        formula="{a} * {c} * {c} * {c} / 3 + {b} * {c}",
-        calls=(
-            ("algebra", "integrate ( {a} * x ^ 2 + {b} , 0 , {c} )"),
-            ("calculator", "{a} * {c} * {c} * {c} / 3 + {b} * {c}"),
-        ),
+        "{a} * {c} * {c} * {c} / 3 + {b} * {c}",
+        "integrate ( {a} * x ^ 2 + {b} , 0 , {c} )",
+        others=("calculator",),
     ),
     _programmed(
         "digit sum",
@@ -145,11 +150,7 @@ TEMPLATES = (
         "sum ( not ( n % {c} and n % {d} ) for n in range ( 1 , {a} * {b} ) )",
     ),
     _converted(
-        "miles",
-        "physics",
-        "How many kilometres are {a} miles?",
-        "mile",
-        "kilometre",
+        "miles", "physics", "How many kilometres are {a} miles?", "mile", "kilometre"
     ),
     _converted(
         "knots",
@@ -173,11 +174,7 @@ TEMPLATES = (
         "kilogram",
     ),
     _converted(
-        "ounces",
-        "chemistry",
-        "How many grams are {a} ounces of salt?",
-        "ounce",
-        "gram",
+        "ounces", "chemistry", "How many grams are {a} ounces of salt?", "ounce", "gram"
     ),
     _converted("weeks", "other", "How many seconds are {a} weeks?", "week", "second"),
     _converted("days", "law", "How many minutes are {a} days?", "day", "minute"),
@@ -200,7 +197,6 @@ TEMPLATES = (
     ),
     _looked_up(
         "mass",
-        "chemistry",
         "What is the mass in kilograms of {a} jars that hold {b} litres of {s} each?",
         "mineral",
         "density",
@@ -208,14 +204,12 @@ TEMPLATES = (
     ),
     _looked_up(
         "melting",
-        "chemistry",
         "At how many degrees Celsius does {s} melt?",
         "mineral",
         "melting point",
     ),
     _looked_up(
         "load",
-        "engineering",
         "Which force in newtons does a bar of {s} bear that is {a} by {b} millimetres?",
         "alloy",
         "strength",
@@ -223,7 +217,6 @@ TEMPLATES = (
     ),
     _looked_up(
         "fall",
-        "physics",
         "How fast, in metres per second, is a stone after falling {a} seconds on the "
         "moon {s}?",
         "moon",
@@ -232,7 +225,6 @@ TEMPLATES = (
     ),
     _looked_up(
         "orbits",
-        "physics",
         "How many days do {a} orbits of the moon {s} take?",
         "moon",
         "orbital period",
@@ -240,51 +232,35 @@ TEMPLATES = (
     ),
     _looked_up(
         "chromosomes",
-        "biology",
         "How many chromosomes are in {a} samples of {b} cells of the animal {s}?",
         "animal",
         "chromosome number",
         "{v} * {a} * {b}",
     ),
     _looked_up(
-        "river",
-        "biology",
-        "At which river does the animal {s} live?",
-        "animal",
-        "home river",
+        "river", "At which river does the animal {s} live?", "animal", "home river"
     ),
     _looked_up(
         "dose",
-        "health",
         "How many milligrams of {s} does a patient of {a} kilograms take in {b} days?",
         "drug",
         "daily dose",
         "{v} * {a} * {b}",
     ),
     _looked_up(
-        "antidote",
-        "health",
-        "Which plant is the antidote to the drug {s}?",
-        "drug",
-        "antidote",
+        "antidote", "Which plant is the antidote to the drug {s}?", "drug", "antidote"
     ),
     _looked_up(
-        "treaty year",
-        "history",
-        "In which year was the treaty of {s} signed?",
-        "treaty",
-        "year",
+        "treaty year", "In which year was the treaty of {s} signed?", "treaty", "year"
     ),
     _looked_up(
         "treaty host",
-        "history",
         "Which city hosted the signing of the treaty of {s}?",
         "treaty",
         "host city",
     ),
     _looked_up(
         "delegates",
-        "history",
         "Each state that signed the treaty of {s} sent {a} delegates to {b} meetings. "
         "How many seats were taken?",
         "treaty",
@@ -293,7 +269,6 @@ TEMPLATES = (
     ),
     _looked_up(
         "fine",
-        "law",
         "How many crowns does the {s} demand from {a} firms that are {b} days late?",
         "statute",
         "fine per day",
@@ -301,36 +276,26 @@ TEMPLATES = (
     ),
     _looked_up(
         "limit",
-        "law",
         "How many days does the {s} leave for answering?",
         "statute",
         "time limit",
     ),
     _looked_up(
         "school",
-        "philosophy",
         "To which school did the philosopher {s} belong?",
         "philosopher",
         "school",
     ),
     _looked_up(
         "pages",
-        "philosophy",
         "How many pages did the philosopher {s} write at {a} pages a book?",
         "philosopher",
         "number of books",
         "{v} * {a}",
     ),
-    _looked_up(
-        "effect",
-        "psychology",
-        "Who discovered the {s} effect?",
-        "effect",
-        "discoverer",
-    ),
+    _looked_up("effect", "Who discovered the {s} effect?", "effect", "discoverer"),
     _looked_up(
         "trials",
-        "psychology",
         "The {s} study is repeated {a} times with {b} trials a person. How many trials "
         "are that?",
         "effect",
@@ -339,16 +304,14 @@ TEMPLATES = (
     ),
     _looked_up(
         "output",
-        "business",
         "How many tonnes does the firm {s} make in {a} weeks of {b} days?",
         "firm",
         "daily output",
         "{v} * {a} * {b}",
     ),
-    _looked_up("founder", "business", "Who founded the firm {s}?", "firm", "founder"),
+    _looked_up("founder", "Who founded the firm {s}?", "firm", "founder"),
     _looked_up(
         "income",
-        "economics",
         "What is the total income of {s}, in thousand million crowns?",
         "country",
         "population, income per head",
@@ -356,32 +319,18 @@ TEMPLATES = (
     ),
     _looked_up(
         "towns",
-        "economics",
         "What do {a} towns of {s} with {b} heads each earn, in thousand crowns?",
         "country",
         "income per head",
         "{v} * {a} * {b}",
     ),
-    _looked_up(
-        "currency",
-        "economics",
-        "Which currency does {s} use?",
-        "country",
-        "currency",
-    ),
+    _looked_up("currency", "Which currency does {s} use?", "country", "currency"),
     _looked_up(
         "memory",
-        "computer science",
         "How many bytes does {s} need for {a} lists of {b} items?",
         "algorithm",
         "memory per item",
         "{v} * {a} * {b}",
     ),
-    _looked_up(
-        "algorithm",
-        "computer science",
-        "Who invented {s}?",
-        "algorithm",
-        "inventor",
-    ),
+    _looked_up("algorithm", "Who invented {s}?", "algorithm", "inventor"),
 )

@@ -12,7 +12,7 @@ import itertools
 import os
 import random
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -59,7 +59,7 @@ class Catalogue:
         self.search = lru_cache(maxsize=4096)(self._search)
         self.goal = lru_cache(maxsize=1024)(self._goal)
         self._askers = askers
-        self._engine = engine
+        self._index = cache(engine)
         self._goals = goals
 
     @cached_property
@@ -79,12 +79,8 @@ class Catalogue:
         """For each asker, the goals of it and of those before it."""
         return list(itertools.accumulate(asker.goals for asker in self._askers))
 
-    @cached_property
-    def _index(self) -> Bm25Index:
-        return self._engine()
-
     def _search(self, keywords: str) -> tuple[int, ...]:
-        ranked = self._index.best(lucene_words(keywords), HITS, LONGEST_QUERY)
+        ranked = self._index().best(lucene_words(keywords), HITS, LONGEST_QUERY)
         return tuple(place for place, _ in ranked)
 
     def _goal(self, goal: int) -> ShopGoal:
@@ -117,12 +113,8 @@ def in_memory(products: Sequence[Product], goals: str) -> Catalogue:
 
 VERSION = 1
 """Increase when the same files make another folder."""
-PRODUCTS, OFFSETS, ASKERS, INDEX = (
-    "products.jsonl",
-    "offsets.npy",
-    "askers.json",
-    "bm25",
-)
+PRODUCTS, OFFSETS = "products.jsonl", "offsets.npy"
+ASKERS, INDEX = "askers.json", "bm25"
 
 
 def folder_of(sources: Sequence[Path], goals: str) -> Path:
@@ -139,10 +131,7 @@ def folder_of(sources: Sequence[Path], goals: str) -> Path:
 def open_shelf(folder: Path, goals: str) -> Catalogue:
     """The catalogue that `fill` wrote."""
     askers = msgspec.json.decode((folder / ASKERS).read_bytes(), type=list[Asker])
-
-    def engine() -> Bm25Index:
-        return Bm25Index.load(folder / INDEX)
-
+    engine = partial(Bm25Index.load, folder / INDEX)
     # The system keeps in memory what is looked at often; so does the cache here.
     decode = lru_cache(maxsize=4096)(msgspec.json.Decoder(Product).decode)
     offsets = np.load(folder / OFFSETS, mmap_mode="r")
@@ -152,10 +141,7 @@ def open_shelf(folder: Path, goals: str) -> Catalogue:
 
 def fill(folder: Path, products: Iterable[Product], goals: str) -> None:
     """Writes a folder, whole or not at all. Passes on what `products` raises."""
-
-    def write(new: Path) -> None:
-        _write(new, products, goals)
-
+    write = partial(_write, products=products, goals=goals)
     publish(folder, write, folder.parent)
 
 

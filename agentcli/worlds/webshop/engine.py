@@ -50,11 +50,7 @@ def text_of(pieces: Sequence[str]) -> str:
     return " [SEP] ".join(f"'{piece}'" for piece in pieces)
 
 
-def results_page(
-    products: Sequence[Product],
-    number: int,
-    total: int,
-) -> str:
+def results_page(products: Sequence[Product], number: int, total: int) -> str:
     """A page of results. The last one has Next > too, which leads to an empty page."""
     pieces = ["Back to Search", f"Page {number} (Total results: {total})"]
     if number > 1:
@@ -97,25 +93,6 @@ def done_page(asin: str, options: Mapping[str, str], reward: float) -> str:
     return text_of([*thanks, *bought, *target, *reached, "Reward Details", "None"])
 
 
-def plan(catalogue: Catalogue, goal: ShopGoal, visit: Visit) -> list[str]:
-    """Actions that end with reward 1. Raises EngineError when there are none."""
-    wanted = goal.product
-    choice = choice_of(goal)
-    if visit.page == "done" or reward_of(goal, wanted, choice.values()) < 1:
-        raise EngineError("no purchase of the wanted product is worth 1 from here")
-    at_it = visit.item >= 0 and catalogue.products[visit.item].asin == wanted.asin
-    way = [] if at_it else _way(catalogue, wanted, visit)
-    # Options can be clicked on the page of the product only.
-    if at_it and visit.page == "sub":
-        way = [click(PREVIOUS)]
-    # What is chosen already need not be clicked again.
-    chosen = dict(visit.chosen) if at_it else {}
-    for name, value in choice.items():
-        if chosen.get(name) != value:
-            way.append(click(value))
-    return [*way, click(BUY)]
-
-
 def choice_of(goal: ShopGoal) -> dict[str, str]:
     """The values of the wanted product's options that match the goal, by name."""
     choice = {}
@@ -136,29 +113,6 @@ def _best(values: tuple[str, ...], wanted: str, name: str) -> str | None:
     for value in values:
         if matches(color_of(value), wanted):
             return value
-    return None
-
-
-def _way(catalogue: Catalogue, wanted: Product, visit: Visit) -> list[str]:
-    place = None
-    if visit.page == "results":
-        place = _rank(catalogue, visit.keywords, wanted)
-    if place is not None:
-        return [*_turns(visit.number, place), click(wanted.asin.lower())]
-    # The title finds nearly every product, the whole text of it the rest.
-    for text in (wanted.title.lower(), wanted.indexed_text):
-        query = " ".join(text.split()[:LONGEST_QUERY])
-        place = _rank(catalogue, query, wanted)
-        if place is not None:
-            turns = _turns(1, place)
-            return [f"search[{query}]", *turns, click(wanted.asin.lower())]
-    raise EngineError(f"no search shows the wanted product {wanted.asin}")
-
-
-def _rank(catalogue: Catalogue, query: str, wanted: Product) -> int | None:
-    for rank, place in enumerate(catalogue.search(query)):
-        if catalogue.products[place].asin == wanted.asin:
-            return rank
     return None
 
 
@@ -218,7 +172,44 @@ class WebshopEngine:
 
     def plan(self) -> list[str]:
         """Actions that end with reward 1. Raises EngineError when there are none."""
-        return plan(self._catalogue, self.goal, self.visit)
+        visit = self.visit
+        wanted = self.goal.product
+        choice = choice_of(self.goal)
+        if visit.page == "done" or reward_of(self.goal, wanted, choice.values()) < 1:
+            raise EngineError("no purchase of the wanted product is worth 1 from here")
+        at_it = visit.item >= 0 and self.product().asin == wanted.asin
+        way = [] if at_it else self._way(wanted)
+        # Options can be clicked on the page of the product only.
+        if at_it and visit.page == "sub":
+            way = [click(PREVIOUS)]
+        # What is chosen already need not be clicked again.
+        chosen = dict(visit.chosen) if at_it else {}
+        for name, value in choice.items():
+            if chosen.get(name) != value:
+                way.append(click(value))
+        return [*way, click(BUY)]
+
+    def _way(self, wanted: Product) -> list[str]:
+        place = None
+        if self.visit.page == "results":
+            place = self._rank(self.visit.keywords, wanted)
+        if place is not None:
+            turns = _turns(self.visit.number, place)
+            return [*turns, click(wanted.asin.lower())]
+        # The title finds nearly every product, the whole text of it the rest.
+        for text in (wanted.title.lower(), wanted.indexed_text):
+            query = " ".join(text.split()[:LONGEST_QUERY])
+            place = self._rank(query, wanted)
+            if place is not None:
+                turns = _turns(1, place)
+                return [f"search[{query}]", *turns, click(wanted.asin.lower())]
+        raise EngineError(f"no search shows the wanted product {wanted.asin}")
+
+    def _rank(self, query: str, wanted: Product) -> int | None:
+        for rank, place in enumerate(self._catalogue.search(query)):
+            if self._catalogue.products[place].asin == wanted.asin:
+                return rank
+        return None
 
     def product(self) -> Product:
         return self._catalogue.products[self.visit.item]

@@ -63,67 +63,29 @@ LENGTHS = ("3 feet", "6 feet", "10 feet", "15 feet")
 BOTTLES = ("100 ml", "250 ml", "500 ml", "750 ml")
 
 SHOES = (
-    "rubber sole",
-    "non slip",
-    "memory foam",
-    "arch support",
-    "ankle strap",
-    "steel toe",
+    *("rubber sole", "non slip", "memory foam"),
+    *("arch support", "ankle strap", "steel toe"),
 )
 CLOTHES = (
-    "machine wash",
-    "long sleeve",
-    "slim fit",
-    "moisture wicking",
-    "quick drying",
-    "elastic waist",
+    *("machine wash", "long sleeve", "slim fit"),
+    *("moisture wicking", "quick drying", "elastic waist"),
 )
 CARE = (
-    "cruelty free",
-    "paraben free",
-    "sulfate free",
-    "long lasting",
-    "tea tree",
-    "sensitive skin",
+    *("cruelty free", "paraben free", "sulfate free"),
+    *("long lasting", "tea tree", "sensitive skin"),
 )
 DEVICES = (
-    "fast charging",
-    "water resistant",
-    "noise cancelling",
-    "hands free",
-    "heavy duty",
-    "carrying case",
+    *("fast charging", "water resistant", "noise cancelling"),
+    *("hands free", "heavy duty", "carrying case"),
 )
 HOME = (
-    "easy assembly",
-    "solid wood",
-    "space saving",
-    "easy clean",
-    "stainless steel",
-    "living room",
+    *("easy assembly", "solid wood", "space saving"),
+    *("easy clean", "stainless steel", "living room"),
 )
 FOOD = (
-    "gluten free",
-    "sugar free",
-    "non gmo",
-    "plant based",
-    "dairy free",
-    "low sodium",
+    *("gluten free", "sugar free", "non gmo"),
+    *("plant based", "dairy free", "low sodium"),
 )
-
-
-class ProductKind(NamedTuple):
-    """Products of one sort."""
-
-    name: str
-    category: str
-    path: str
-    """Its product_category."""
-    attributes: tuple[str, ...]
-    options: tuple[tuple[str, tuple[str, ...]], ...]
-    low: int
-    high: int
-    """Prices in dollars."""
 
 
 class Department(NamedTuple):
@@ -134,18 +96,21 @@ class Department(NamedTuple):
     attributes: tuple[str, ...]
 
 
+class ProductKind(NamedTuple):
+    """Products of one sort."""
+
+    place: Department
+    name: str
+    low: int
+    high: int
+    """Prices in dollars."""
+    options: dict[str, tuple[str, ...]]
+
+
 def _kind(
     place: Department, name: str, low: int, high: int, **options: tuple[str, ...]
 ) -> ProductKind:
-    return ProductKind(
-        name=name,
-        category=place.category,
-        path=f"{place.path} › {name.title()}",
-        attributes=place.attributes,
-        options=tuple(options.items()),
-        low=low,
-        high=high,
-    )
+    return ProductKind(place, name, low, high, options)
 
 
 _SHOES = Department("fashion", "Clothing, Shoes & Jewelry › Shoes", SHOES)
@@ -205,19 +170,12 @@ def rows(options: WebshopOptions) -> Iterator[tuple[RawProduct, RawAttributes]]:
     names: set[str] = set()
     for number in range(options.products):
         kind = kinds[number % len(kinds)]
-        attributes = rng.sample(kind.attributes, PER_KIND)
+        attributes = rng.sample(kind.place.attributes, PER_KIND)
         asked = sorted(rng.sample(attributes, ASKED))
         row = _row(kind, attributes, _new_names(names, rng), rng)
         first, second = asked
         instruction = f"Find me {first} {kind.name} with {second}"
-        yield (
-            row,
-            RawAttributes(
-                attributes=attributes,
-                instruction=instruction,
-                instruction_attributes=asked,
-            ),
-        )
+        yield row, RawAttributes(attributes, instruction, asked)
 
 
 def kinds_of(options: WebshopOptions) -> list[ProductKind]:
@@ -246,7 +204,7 @@ def _row(
     asin, brand = names
     first, second, third = attributes
     customization: dict[str, list[RawOption] | None] = {}
-    for name, values in kind.options:
+    for name, values in kind.options.items():
         count = rng.randint(len(values) // 2, len(values) - 1)
         kept = set(rng.sample(values, count))
         offered = [RawOption(value) for value in values if value in kept]
@@ -254,9 +212,9 @@ def _row(
     return RawProduct(
         asin=asin,
         name=f"{brand} {first.title()} {kind.name.title()} with {second.title()}",
-        category=kind.category,
+        category=kind.place.category,
         query=kind.name,
-        product_category=kind.path,
+        product_category=f"{kind.place.path} › {kind.name.title()}",
         full_description=f"The {brand} is made for every day.",
         small_description=[third.capitalize(), f"A {kind.name} by {brand}"],
         pricing=_pricing(kind, rng),

@@ -167,12 +167,9 @@ def _options(raw: RawOptions) -> dict[str, tuple[str, ...]]:
     options = {}
     for name, contents in raw.items():
         if contents is not None:
-            options[name.lower()] = tuple(_spelled(one.value) for one in contents)
+            values = (one.value.strip().replace("/", " | ") for one in contents)
+            options[name.lower()] = tuple(map(str.lower, values))
     return options
-
-
-def _spelled(value: str) -> str:
-    return value.strip().replace("/", " | ").lower()
 
 
 def _prices(pricing: str | None, place: str) -> tuple[float, ...]:

@@ -373,7 +373,7 @@ def names(products: Iterable[Product]) -> list[str]:
     """Actions, asins, values of options, and the generator's kinds and attributes."""
     words = {"click[", "search[", BACK, BUY, NEXT, PREVIOUS}
     for kind in KINDS.values():
-        words.update((kind.name, *kind.attributes))
+        words.update((kind.name, *kind.place.attributes))
     for product in products:
         words.add(product.asin.lower())
         for values in product.options.values():

@@ -6,8 +6,7 @@ the purchase; success is reward 1.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -78,8 +77,8 @@ def real_files(environ: Mapping[str, str]) -> Requisite:
         return Requisite(name=name, present=False, detail=detail, get=DOWNLOAD)
     folder = Path(named).expanduser()
     sizes = []
-    for size in ENDINGS:
-        files = [folder / one for one in names_of_size(size)]
+    for size, pair in FILES.items():
+        files = [folder / name for name in pair]
         if all(path.is_file() for path in files):
             total = sum(path.stat().st_size for path in files)
             mib = total / MIB
@@ -90,8 +89,11 @@ def real_files(environ: Mapping[str, str]) -> Requisite:
 
 
 RowT = TypeVar("RowT")
-ENDINGS = {"small": "_1000", "all": ""}
-"""How the names of the files end, by size."""
+FILES = {
+    "small": ("items_shuffle_1000.json", "items_ins_v2_1000.json"),
+    "all": ("items_shuffle.json", "items_ins_v2.json"),
+}
+"""The files of products and attributes, by size."""
 HUMAN = "items_human_ins.json"
 MIB = 2**20
 LONG = 64
@@ -100,14 +102,8 @@ LONG = 64
 
 def file_names(options: WebshopOptions) -> list[str]:
     """The files that these options need: products, attributes, instructions."""
-    names = names_of_size(options.size)
-    return [*names, HUMAN] if options.goals == "human" else names
-
-
-def names_of_size(size: str) -> list[str]:
-    """The files of products and attributes, small or all."""
-    ending = ENDINGS[size]
-    return [f"items_shuffle{ending}.json", f"items_ins_v2{ending}.json"]
+    instructions = [HUMAN] if options.goals == "human" else []
+    return [*FILES[options.size], *instructions]
 
 
 def check_folder(data: Path, options: WebshopOptions, source: str) -> None:
@@ -159,7 +155,9 @@ def _streamed(path: Path, prefix: str | None) -> Iterator[Any]:
 
     file: BufferedReader
     count = 0
-    with open_regular(path) as file, _bar(path) as reach:
+    size = path.stat().st_size // MIB
+    show = BAR.get() if size >= LONG else no_bar
+    with open_regular(path) as file, show(f"{path.name} (MiB)", size) as reach:
         items = (
             ijson.kvitems(file, "", use_float=True)
             if prefix is None
@@ -180,21 +178,11 @@ def _streamed(path: Path, prefix: str | None) -> Iterator[Any]:
         raise DataError(f"{path}: holds no rows; download it again")
 
 
-def _bar(path: Path) -> AbstractContextManager[Callable[[int], None]]:
-    """A bar over a file that takes long to read."""
-    size = path.stat().st_size // MIB
-    show = BAR.get() if size >= LONG else no_bar
-    return show(f"{path.name} (MiB)", size)
-
-
 def _converted(value: object, kind: type[RowT], place: str) -> RowT:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise DataError(f"{place}: {shown(str(error))}") from error
-
-
-SPLITS = ("train", "test")
 
 
 class WebshopWorld:
@@ -210,7 +198,7 @@ class WebshopWorld:
             "You are an expert autonomous agent operating in the WebShop e-commerce "
             "environment."
         ),
-        splits=SPLITS,
+        splits=("train", "test"),
         evaluation_split="test",
         meanings={"test": "goals 0 to 499 of WebShop's order; train has the rest"},
         reads_data=True,

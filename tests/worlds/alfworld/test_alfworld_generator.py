@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
@@ -27,7 +28,7 @@ from agentcli.worlds.alfworld.draw import (
     shares,
     training_scenes,
 )
-from agentcli.worlds.alfworld.options import KINDS, OFFICIAL_GAMES, AlfworldOptions, decode_options
+from agentcli.worlds.alfworld.options import KINDS, OFFICIAL_GAMES, AlfworldOptions
 from agentcli.worlds.alfworld.planner import goal_of_task, parse_instruction
 from agentcli.worlds.alfworld.search import entities
 from agentcli.worlds.alfworld.world import AlfworldWorld
@@ -112,7 +113,7 @@ def test_fewest_receptacles_first() -> None:
     ],
 )
 def test_wrong_options_are_named(options: dict[str, object], words: str) -> None:
-    refused(lambda: decode_options(options), names=words)
+    refused(lambda: AlfworldWorld(EnvironmentSettings(options=options)), names=words)
 
 
 def test_a_kind_that_no_room_allows_is_refused() -> None:
@@ -233,7 +234,9 @@ def test_two_processes_may_make_the_same_games(tmp_path: Path, monkeypatch: pyte
     assert first == second
     assert len(first) == 20
     for task, path in zip(small_world().tasks("train"), first, strict=False):
-        assert Path(path).read_text() == generator.files(task.id, decode_options(SMALL))["game.tw-pddl"]
+        assert (
+            Path(path).read_text() == generator.files(task.id, msgspec.convert(SMALL, AlfworldOptions))["game.tw-pddl"]
+        )
 
 
 def test_sentences_of_the_goal_library_are_understood() -> None:
@@ -248,7 +251,7 @@ def test_sentences_of_the_goal_library_are_understood() -> None:
 
 
 def test_vocabulary_is_closed_over_the_games() -> None:
-    options = decode_options(SMALL)
+    options = msgspec.convert(SMALL, AlfworldOptions)
     known = set(entities(options, None))
     seen: set[str] = set()
     for split in OFFICIAL_GAMES:

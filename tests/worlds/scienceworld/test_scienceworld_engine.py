@@ -192,7 +192,7 @@ def test_a_way_that_is_retraced_leads_where_its_steps_lead(engine: ScienceWorldE
 
 def trace(game: ScienceGame, actions: tuple[str, ...]) -> list[object]:
     seen: list[object] = [game.step(action) for action in actions]
-    return [*seen, game.tree(), game.look(), game.inventory(), game.things()]
+    return [*seen, game._ask("getObjectTree", ""), game.look(), game.inventory(), game.things()]
 
 
 def test_games_that_share_a_process_go_as_they_would_alone(world: ScienceWorldWorld) -> None:

@@ -36,7 +36,8 @@ class Asked(HttpRetriever):
 
     def __init__(self, url: str, **options: Any) -> None:
         self.pauses: list[float] = []
-        super().__init__(HttpRetrieverOptions(base_url=url, **options), sleep=self.pauses.append)
+        self._sleep = self.pauses.append
+        super().__init__(HttpRetrieverOptions(base_url=url, **options))
 
 
 @pytest.mark.parametrize("protocol", ["search-r1", "single", "asearcher"])

@@ -240,9 +240,6 @@ class FactTable:
                 mask |= ((1 << signature.count) - 1) << start
         return mask
 
-    def blocks(self, predicates: Iterable[str]) -> int:
-        return sum(self.block(predicate) for predicate in predicates)
-
     def relevant(self, names: frozenset[str]) -> int:
         """Mask of the facts that belong in a state key, given statekey.relevant()."""
         mask = 0
@@ -276,11 +273,7 @@ class FactTable:
         return mark
 
 
-def _groups(
-    shape: Shape,
-    atoms: list[Entities],
-    first: int,
-) -> dict[Entities, Group]:
+def _groups(shape: Shape, atoms: list[Entities], first: int) -> dict[Entities, Group]:
     """The atoms of one signature by their bound arguments, numbered from `first` on."""
     place_of: dict[int, int] = {}
     for place, role in shape.free:
@@ -300,11 +293,7 @@ def _groups(
     return groups
 
 
-def _distinct(
-    arguments: Entities,
-    free: tuple[Free, ...],
-    new: Entities,
-) -> bool:
+def _distinct(arguments: Entities, free: tuple[Free, ...], new: Entities) -> bool:
     """Whether an atom gives each free placeholder one entity, each another one."""
     values = {(role, arguments[place]) for place, role in free}
     return len(values) == len(new) == len(set(new))

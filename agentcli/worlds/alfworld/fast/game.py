@@ -85,13 +85,7 @@ class GameState:
         "won",
     )
 
-    def __init__(
-        self,
-        game: "Game",
-        number: int,
-        facts: int,
-        mark: int,
-    ) -> None:
+    def __init__(self, game: "Game", number: int, facts: int, mark: int) -> None:
         self.game = game
         self.number = number
         """In the planner's library."""
@@ -124,7 +118,8 @@ class Game:
         self._renderer = renderer
         names = statekey.relevant(translation.physics, renderer.queries)
         self._relevant = self.table.relevant(names)
-        self._readable = self._relevant & self.table.blocks(statekey.READABLE)
+        blocks = map(self.table.block, statekey.READABLE)
+        self._readable = self._relevant & sum(blocks)
         self._varying = renderer.varying(translation.physics.changed)
         self._operations: list[Operation | None] = [None] * len(self._operators)
         self._words: dict[Entities, str] = {}
@@ -205,12 +200,7 @@ class Game:
         """Gives the planner's copy back; the states of this game are then void."""
         library.give_back(self.planner)
 
-    def _apply(
-        self,
-        state: GameState,
-        operator: int,
-        operation: Operation,
-    ) -> int:
+    def _apply(self, state: GameState, operator: int, operation: Operation) -> int:
         """Moves the planner; returns the facts afterwards."""
         self.planner.go(state.number)
         if operation.kept_added is None:

@@ -259,11 +259,7 @@ class Renderer:
         compiled = self._rules.get((name, scope))
         if compiled is None:
             # Rules may refer to themselves, so one is compiled when first rendered.
-            def late(
-                table: FactTable,
-                facts: int,
-                entities: Entities,
-            ) -> str:
+            def late(table: FactTable, facts: int, entities: Entities) -> str:
                 if self._rules[name, scope] is late:
                     self._rules[name, scope] = self._choice(name, scope)
                 return self._rules[name, scope](table, facts, entities)
@@ -330,11 +326,7 @@ class Renderer:
         if not rules[0].condition:
             return options[0][1]
 
-        def choose(
-            table: FactTable,
-            facts: int,
-            entities: Entities,
-        ) -> str:
+        def choose(table: FactTable, facts: int, entities: Entities) -> str:
             for condition, text in options:
                 if condition(table, facts, entities):
                     return text(table, facts, entities)
@@ -367,11 +359,7 @@ class Renderer:
         body = self._symbol(symbol.each.body, inner)
         empty, between, last = (self.rules(name, scope) for name in _LIST_RULES)
 
-        def enumerate_(
-            table: FactTable,
-            facts: int,
-            entities: Entities,
-        ) -> str:
+        def enumerate_(table: FactTable, facts: int, entities: Entities) -> str:
             answers = search(table, facts, entities)
             words = [body(table, facts, answer) for answer in answers]
             if not words:
@@ -399,11 +387,7 @@ class Renderer:
             patterns.append(Pattern(predicate, types, names, bound))
         hierarchy = self.hierarchy
 
-        def search(
-            table: FactTable,
-            facts: int,
-            entities: Entities,
-        ) -> list[Entities]:
+        def search(table: FactTable, facts: int, entities: Entities) -> list[Entities]:
             answers = [entities]
             for pattern in patterns:
                 index = table.index(pattern.shape, hierarchy)
@@ -478,11 +462,7 @@ def _expression(text: str, scope: Scope) -> Render:
 def _first(wanted: bool, parts: list[Render]) -> Render:
     """The text of Python's `or` (`wanted`: the first that is not empty) or `and`."""
 
-    def choose(
-        table: FactTable,
-        facts: int,
-        entities: Entities,
-    ) -> str:
+    def choose(table: FactTable, facts: int, entities: Entities) -> str:
         for part in parts:
             text = part(table, facts, entities)
             if bool(text) == wanted:

@@ -243,10 +243,7 @@ def _true_at_start(sas: bytes) -> set[int]:
 
 
 def _parameters(action: Any) -> Scope:
-    parameters = []
-    for parameter in action.parameters:
-        parameters.append((parameter.name.strip("?"), parameter.type_name))
-    return tuple(parameters)
+    return tuple((one.name.strip("?"), one.type_name) for one in action.parameters)
 
 
 def _bits(numbers: set[int]) -> bytes:

@@ -59,9 +59,10 @@ class Sandbox:
             return f"error: the program is longer than {LONGEST_PROGRAM} characters"
         if self._process is None:
             self._process = self.start()
+        assert self._process.stdin is not None
         try:
             data = program.encode("utf-8", "backslashreplace")
-            self._write(data)
+            self._process.stdin.write(server.LENGTH.pack(len(data)) + data)
             output = self._read(ANSWER_SECONDS)
         except OSError as error:
             self.close()
@@ -110,11 +111,6 @@ class Sandbox:
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()
-
-    def _write(self, data: bytes) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write(server.LENGTH.pack(len(data)) + data)
 
     def _read(self, seconds: float) -> bytes:
         """One answer. Raises OSError if none comes in time."""

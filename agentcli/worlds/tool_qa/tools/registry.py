@@ -30,7 +30,6 @@ class AgentTool(Protocol):
 
     def run(self, argument: str) -> str:
         """The answer. Raises ToolError where there is none."""
-        ...
 
 
 TOOLS = {

@@ -5,11 +5,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from agentcli.worlds.tool_qa.tools.calculator import (
-    as_float,
-    evaluate,
-    written,
-)
+from agentcli.worlds.tool_qa.tools.calculator import as_float, evaluate, written
 from agentcli.worlds.tool_qa.tools.registry import ToolError
 
 LONGEST_UNIT = 60
