@@ -346,22 +346,3 @@ def advice_table(file: str, traits: Sequence[tuple[str, float, str]]) -> Blocks:
     for measured, share, advice in traits:
         table.add([measured, advice or "-", percent(share)])
     return table
-
-
-def criticality_tables(
-    file: str,
-    whole: Sequence[tuple[str, str]],
-    groups: Sequence[tuple[str, Sequence[Sequence[str]]]],
-) -> Iterator[Blocks]:
-    """How much actions decide: all of them, and by what they are grouped by."""
-    table = Blocks(file, ["measured"], ["value"])
-    for measured in whole:
-        table.add(measured)
-    yield table
-    for head, rows in groups:
-        table = Blocks(
-            f"by {head}", [head], ["actions", "mean criticality", "% above 0.4"]
-        )
-        for row in rows:
-            table.add(row)
-        yield table
