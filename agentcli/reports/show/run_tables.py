@@ -24,14 +24,7 @@ from agentcli.reports.show.runs import (
 )
 from agentcli.reports.show.style import one_line, share_style, sparkline
 from agentcli.reports.show.trees import ShownTree, TreeOverview
-from agentcli.reports.tables import (
-    SCORE,
-    SUCCESS,
-    fork_bands,
-    is_graded,
-    percent,
-    rate,
-)
+from agentcli.reports.tables import SCORE, SUCCESS, fork_bands, is_graded, percent, rate
 
 MOST_TREES = 20
 """Rows of the table of trees that is not asked for whole."""

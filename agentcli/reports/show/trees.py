@@ -13,20 +13,8 @@ from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.siblings import fork_depths
 from agentcli.records.step_rows import mean_advantage
-from agentcli.records.trees import (
-    paths,
-    read_trees,
-    validate_credit,
-    validate_tree,
-)
-from agentcli.records.types import (
-    Credit,
-    Outcome,
-    Step,
-    StepCredit,
-    Task,
-    Tree,
-)
+from agentcli.records.trees import paths, read_trees, validate_credit, validate_tree
+from agentcli.records.types import Credit, Outcome, Step, StepCredit, Task, Tree
 from agentcli.registry import nearest
 
 
