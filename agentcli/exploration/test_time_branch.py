@@ -115,7 +115,7 @@ async def by_outcome(actor: Actor, root: Node, index: int, polls: Polls) -> None
 async def follow(
     actor: Actor, node: Node, index: int, polls: Polls, votes: bool = False
 ) -> list[Node]:
-    """Acts from `node` to the end of one trajectory; with `votes`, after <explore> too.
+    """Acts from `node` to the end of one trajectory; `votes`: held after <explore>.
 
     Returns `node` and every node reached after it.
     """
