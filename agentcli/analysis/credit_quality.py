@@ -162,7 +162,8 @@ def perform(made: QualityPlan, jobs: int, progress: Progress) -> CreditQuality:
             try:
                 for task in as_completed(running):
                     for cell in task.result():
-                        write_json(_file(made, cell), cell)
+                        file = made.file(cell.tunnel, cell.method, cell.seed)
+                        write_json(file, cell)
                         progress.advance()
             except BaseException:
                 pool.shutdown(cancel_futures=True)
@@ -221,10 +222,6 @@ def cosine_at(cell: QualityCell, budget: int) -> float | None:
     off = cell.bias.value + cell.variance.value * cell.steps / budget
     # The bias is estimated without bias, and may be below 0.
     return float((1 + max(off, 0.0)) ** -0.5)
-
-
-def _file(made: QualityPlan, cell: QualityCell) -> Path:
-    return made.file(cell.tunnel, cell.method, cell.seed)
 
 
 def preview(made: QualityPlan, file: Path, *, json: bool) -> None:

@@ -17,6 +17,7 @@ from agentcli.credit.switches import Switches
 from agentcli.exploration.triggers import surprise
 from agentcli.records.trees import children
 from agentcli.records.types import Count, Outcome, Record, Step, Tree
+from agentcli.reports.blocks import Blocks
 from agentcli.reports.tables import percent
 
 METHOD = "criticality"
@@ -125,30 +126,24 @@ def examined(tree: Tree) -> Iterator[Examined]:
             yield Examined(_kind(siblings[0]), place, pstdev(rewards), entropy)
 
 
-def whole_rows(found: Criticality) -> list[tuple[str, str]]:
-    """What is measured over all actions, in words and figures."""
-    return [
-        ("actions", f"{found.actions}"),
-        ("mean criticality", f"{found.criticality:.3f}"),
-        ("% below 0.01", percent(found.idle)),
-        ("% above 0.4", percent(found.critical)),
-        ("entropy before those below 0.01", _figure(found.entropy_idle)),
-        ("entropy before those above 0.4", _figure(found.entropy_critical)),
-        ("share of such pairs that entropy tells apart", _figure(found.told)),
-    ]
-
-
-def group_rows(groups: Iterable[CriticalityGroup]) -> list[tuple[str, ...]]:
-    """Name, actions, mean criticality and the percentage above 0.4 of each group."""
-    return [
-        (
-            group.name,
-            f"{group.actions}",
-            f"{group.criticality:.3f}",
-            percent(group.critical),
-        )
-        for group in groups
-    ]
+def criticality_tables(file: str, found: Criticality) -> Iterator[Blocks]:
+    """How much actions decide: all of them, then by kind and by position."""
+    table = Blocks(file, ["measured"], ["value"])
+    table.add(["actions", f"{found.actions}"])
+    table.add(["mean criticality", f"{found.criticality:.3f}"])
+    table.add(["% below 0.01", percent(found.idle)])
+    table.add(["% above 0.4", percent(found.critical)])
+    table.add(["entropy before those below 0.01", _figure(found.entropy_idle)])
+    table.add(["entropy before those above 0.4", _figure(found.entropy_critical)])
+    table.add(["share of such pairs that entropy tells apart", _figure(found.told)])
+    yield table
+    numbers = ["actions", "mean criticality", "% above 0.4"]
+    for head, groups in (("kind", found.kinds), ("position", found.positions)):
+        table = Blocks(f"by {head}", [head], numbers)
+        for one in groups:
+            mean, critical = f"{one.criticality:.3f}", percent(one.critical)
+            table.add([one.name, f"{one.actions}", mean, critical])
+        yield table
 
 
 def _figure(value: float | None) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.json import schema_components
 
 from agentcli.errors import UsageError
 from agentcli.evaluation.compare import RunComparison
@@ -85,7 +86,6 @@ KINDS = (
 FOLDERS = ("credit", "evaluation")
 """Folders of a run directory whose files have names of their own."""
 YAML = (".yaml", ".yml")
-REFERENCE = "#/$defs/{name}"
 Schema = dict[str, Any]
 
 
@@ -156,14 +156,14 @@ def settings_schema() -> Schema:
     lists the settings of all methods that evaluations sample with. Imports all methods.
     """
     methods = _methods_by_class()
-    (schema, *rollouts), definitions = _components(Settings, *methods)
+    (schema, *rollouts), definitions = schema_components([Settings, *methods])
     for names, rollout in zip(methods.values(), rollouts, strict=True):
         _say_method(_definition(definitions, rollout), names)
     sections = definitions[Settings.__name__]["properties"]
     sections["rollout"] = {"anyOf": list(rollouts)}
     evaluation = definitions[EvaluationSettings.__name__]["properties"]
     for name in method_names():
-        (reference,), more = _components(evaluation_class(name))
+        (reference,), more = schema_components([evaluation_class(name)])
         properties = _definition(more, reference)["properties"]
         # The first method that has a setting describes it.
         for setting, description in properties.items():
@@ -176,11 +176,6 @@ def settings_schema() -> Schema:
         for name in docs.keys() & evaluation.keys():
             evaluation[name].setdefault("description", docs[name])
     return {**schema, "$defs": definitions}
-
-
-def _components(*classes: type[Any]) -> tuple[tuple[Schema, ...], dict[str, Schema]]:
-    """References to the schemas of the classes, and all definitions."""
-    return msgspec.json.schema_components(classes, ref_template=REFERENCE)
 
 
 def _methods_by_class() -> dict[type[RolloutSettings], list[str]]:

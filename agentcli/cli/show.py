@@ -266,18 +266,12 @@ def _show_advice(call: Call) -> Shown:
 
 
 def _show_criticality(call: Call) -> Shown:
-    from agentcli.analysis.criticality import group_rows, measure, whole_rows
-    from agentcli.reports.show.run_tables import criticality_tables
+    from agentcli.analysis.criticality import criticality_tables, measure
     from agentcli.reports.show.trees import trees_file
 
     file = trees_file(call.place.run, None)
     found = _measured(measure, file)
-    groups = [
-        ("kind", group_rows(found.kinds)),
-        ("position", group_rows(found.positions)),
-    ]
-    whole = whole_rows(found)
-    return [found], partial(criticality_tables, str(file), whole, groups)
+    return [found], partial(criticality_tables, str(file), found)
 
 
 def _measured(measure: Callable[[Iterable["Tree"]], Measured], file: Path) -> Measured:

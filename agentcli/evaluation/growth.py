@@ -8,12 +8,7 @@ from msgspec.structs import asdict
 
 from agentcli.evaluation.record import Rate, rated
 from agentcli.evaluation.statistics import clustered_bootstrap
-from agentcli.records.siblings import (
-    Branching,
-    Siblings,
-    shares_by_depth,
-    was_sampled,
-)
+from agentcli.records.siblings import Branching, Siblings, shares_by_depth, was_sampled
 from agentcli.records.types import (
     SCHEMA_VERSION,
     Ledger,

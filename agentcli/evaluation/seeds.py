@@ -15,8 +15,6 @@ def paired_t(differences: Sequence[float]) -> tuple[float, float, float]:
 
     Raises ValueError without any.
     """
-    if not differences:
-        raise ValueError("paired differences: there are none")
     centre = fmean(differences)
     if len(differences) == 1:
         # One difference says nothing about others.
@@ -32,8 +30,6 @@ def area_under(rates: Sequence[float]) -> float:
 
     Raises ValueError without any.
     """
-    if not rates:
-        raise ValueError("area under a curve: it has no values")
     return fmean(rates)
 
 

@@ -9,7 +9,7 @@ concurrency.
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,11 +19,7 @@ import msgspec
 
 from agentcli.environments.protocol import Context, World
 from agentcli.errors import EngineError, PolicyError, PromptTooLongError, UsageError
-from agentcli.exploration.answer_judge import (
-    SETTING,
-    exam_at,
-    judge_answer,
-)
+from agentcli.exploration.answer_judge import SETTING, exam_at, judge_answer
 from agentcli.exploration.distinct import Draws
 from agentcli.exploration.keeping import Steps
 from agentcli.exploration.nodes import (
@@ -33,6 +29,7 @@ from agentcli.exploration.nodes import (
     Response,
     as_step,
     errored_leaf,
+    nowhere,
     outcome_of,
     reached,
     said,
@@ -46,7 +43,6 @@ from agentcli.prompts.registry import make_dialect
 from agentcli.records.files import derive_seed
 from agentcli.records.pictures import pictures_of
 from agentcli.records.settings import PolicySettings, Settings
-from agentcli.records.siblings import joined
 from agentcli.records.types import Ledger, Outcome, Step, StopReason, Task, Tree
 
 if TYPE_CHECKING:
@@ -135,7 +131,7 @@ class Actor:
         count = copies or 1
         self.dialect = make_dialect(self.settings.prompt, self.world, numbered)
         states: tuple[State, ...] = ()
-        context = self._nowhere()
+        context = nowhere(self.task)
         try:
             with self._waiting("environment"):
                 state = await self._engines.start(self.task)
@@ -164,14 +160,9 @@ class Actor:
         if node.finished:
             raise ValueError(f"task {self.task.id}: step after the end of a trajectory")
 
-        def draw(attempt: int) -> Awaitable[Response]:
-            return self.sample(node, index, attempt, greedy)
-
-        def action(response: Response) -> str:
-            return joined(response.answer.actions)
-
         lineage = (*node.lineage, index)
-        response, redrawn = await self._draws.draw(lineage, draw, action)
+        draw = partial(self.sample, node, index, greedy=greedy)
+        response, redrawn = await self._draws.draw(lineage, draw)
         return await self.execute(node, index, replace(response, redrawn=redrawn))
 
     async def sample(
@@ -341,7 +332,7 @@ class Actor:
         if self._steps.drop_unfinished(enough) or self._steps.fail_unfinished(why):
             return self.tree(rollout.method)
         # Too few trajectories were begun, and none is unfinished.
-        lineage, step = errored_leaf(self._nowhere(), self._steps.next_root(), why)
+        lineage, step = errored_leaf(self.task, self._steps.next_root(), why)
         self._steps.keep(lineage, step)
         return self.tree(rollout.method)
 
@@ -374,12 +365,6 @@ class Actor:
             is_right = judged.judgement == "Correct"
             step.outcome = Outcome.SUCCESS if is_right else Outcome.FAILURE
             self.note(end, judgement=judged.judgement)
-
-    def _nowhere(self) -> Context:
-        """A context without an observation."""
-        return Context(
-            task=self.task, instruction=self._instruction, observations=("",)
-        )
 
     def _request(self, node: Node, index: int, attempt: int) -> Request:
         """The request for the index-th response at `node`.

@@ -19,11 +19,10 @@ it. So a seed gives the same tree at any concurrency.
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
-from agentcli.exploration.nodes import Lineage
+from agentcli.exploration.nodes import Lineage, Response
+from agentcli.records.siblings import joined
 
-T = TypeVar("T")
 Settled = dict[Lineage, asyncio.Future[str]]
 """The final action of each child; "" if it has none."""
 
@@ -42,14 +41,12 @@ class Draws:
     async def draw(
         self,
         lineage: Lineage,
-        sample: Callable[[int], Awaitable[T]],
-        action: Callable[[T], str],
-    ) -> tuple[T, int]:
+        sample: Callable[[int], Awaitable[Response]],
+    ) -> tuple[Response, int]:
         """The response of the child `lineage`, and how many were thrown away before it.
 
-        `sample` draws a response, given the number of the try, from 0. `action` returns
-        a response's action; "" (malformed, or no response) is never a repetition.
-        Raises whatever `sample` raises.
+        `sample` draws a response, given the number of the try, from 0. A response
+        without an action is never a repetition. Raises whatever `sample` raises.
         """
         if not self._most:
             return await sample(0), 0
@@ -66,11 +63,15 @@ class Draws:
             # S of the docstring. A malformed response takes no action that could be
             # repeated.
             taken = {sibling.result() for sibling in before} - {""}
-            while action(drawn) in taken and thrown_away < self._most:
+            while _action(drawn) in taken and thrown_away < self._most:
                 thrown_away += 1
                 drawn = await sample(thrown_away)
-            final_action = action(drawn)
+            final_action = _action(drawn)
             return drawn, thrown_away
         finally:
             # Also if the draw failed or was cancelled: a sibling may be waiting for it.
             settled.set_result(final_action)
+
+
+def _action(response: Response) -> str:
+    return joined(response.answer.actions)

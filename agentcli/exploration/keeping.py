@@ -56,13 +56,11 @@ class Steps:
 
         Returns False if there is none.
         """
-        failed = False
-        for lineage in self._leaves():
-            step = self._kept[lineage]
-            if step.outcome is None:
-                _fail(step, why)
-                failed = True
-        return failed
+        last_steps = [self._kept[lineage] for lineage in self._leaves()]
+        unfinished = [step for step in last_steps if step.outcome is None]
+        for step in unfinished:
+            _fail(step, why)
+        return bool(unfinished)
 
     def fail_below(self, lineage: Lineage, why: str) -> None:
         """Makes the leaves at or below a step errored.

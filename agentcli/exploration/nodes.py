@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentcli.environments.protocol import Context, Observation, Picture
@@ -223,7 +223,8 @@ def as_step(
         response=reply.text,
         token_ids=list(reply.token_ids),
         logprobs=list(reply.logprobs),
-        generated_tokens=_counted_tokens(reply),
+        # The server's count, if there are no token ids to count.
+        generated_tokens=UNSET if reply.token_ids else reply.generated_tokens or UNSET,
         temperature=reply.temperature,
         logprob_temperature=reply.logprob_temperature,
         redrawn=response.redrawn,
@@ -262,13 +263,6 @@ def _names(pictures: Sequence[Picture]) -> Pictures:
     return tuple(picture.name for picture in pictures) or UNSET
 
 
-def _counted_tokens(reply: Reply) -> int | UnsetType:
-    """The server's token count, if there are no token ids to count."""
-    if reply.token_ids or not reply.generated_tokens:
-        return UNSET
-    return reply.generated_tokens
-
-
 def as_move(node: Node, number: int, action: str, state: "State") -> Move:
     """The record of what happened in one copy."""
     context = node.moment.copies[number - 1]
@@ -300,8 +294,7 @@ def _validity(moves: list[Move]) -> Validity:
 
 def errored_tree(task: Task, method: str, seed: int, why: str) -> Tree:
     """A tree with a single errored leaf, which --resume plays again."""
-    nowhere = Context(task=task, instruction="", observations=("",))
-    _, step = errored_leaf(nowhere, 0, why)
+    _, step = errored_leaf(task, 0, why)
     return Tree(
         task=task,
         instruction="",
@@ -312,9 +305,14 @@ def errored_tree(task: Task, method: str, seed: int, why: str) -> Tree:
     )
 
 
-def errored_leaf(context: Context, index: int, why: str) -> tuple[Lineage, Step]:
+def nowhere(task: Task) -> Context:
+    """What the agent has seen before an environment is opened: nothing."""
+    return Context(task=task, instruction="", observations=("",))
+
+
+def errored_leaf(task: Task, index: int, why: str) -> tuple[Lineage, Step]:
     """The errored leaf of a trajectory that never began, with its lineage."""
-    node = Node((), (), Moment(copies=(context,)))
+    node = Node((), (), Moment(copies=(nowhere(task),)))
     after = reached(node, index, {}, {})
     response = Response(UNSAID, Reply(text=""), error=why)
     return after.lineage, as_step(node, response, after, {}, Outcome.ERRORED)

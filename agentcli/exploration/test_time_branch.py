@@ -54,12 +54,10 @@ class VotingRollout(RolloutSettings, kw_only=True):
 
 async def explore(actor: Actor, settings: VotingRollout) -> Tree:
     """Grows `leaves` independent trajectories, each voting as the settings say."""
-    vote_by = by_outcome if settings.vote == "outcome" else by_action
+    grow = by_outcome if settings.vote == "outcome" else by_action
     root = await actor.start()
-    trajectories = []
-    for index in range(settings.leaves):
-        trajectories.append(vote_by(actor, root, index, Polls(settings)))
-    await asyncio.gather(*trajectories)
+    indices = range(settings.leaves)
+    await asyncio.gather(*(grow(actor, root, n, Polls(settings)) for n in indices))
     return actor.tree("test-time-branch")
 
 
@@ -90,13 +88,7 @@ class Polls:
 
 async def by_action(actor: Actor, node: Node, index: int, polls: Polls) -> None:
     """Grows one trajectory; after an <explore> step it takes the majority's action."""
-    while not node.finished:
-        width = 1
-        if node.explores and polls.open:
-            width = polls.limits.branching
-            polls.held += 1
-        node = await decide(actor, node, index, width, polls)
-        index = 0
+    await follow(actor, node, index, polls, votes=True)
 
 
 async def by_outcome(actor: Actor, root: Node, index: int, polls: Polls) -> None:
@@ -120,14 +112,20 @@ async def by_outcome(actor: Actor, root: Node, index: int, polls: Polls) -> None
         actor.keep_only(trajectory)
 
 
-async def follow(actor: Actor, node: Node, index: int, polls: Polls) -> list[Node]:
-    """Acts from `node` to the end of one trajectory without a vote.
+async def follow(
+    actor: Actor, node: Node, index: int, polls: Polls, votes: bool = False
+) -> list[Node]:
+    """Acts from `node` to the end of one trajectory; `votes`: held after <explore>.
 
     Returns `node` and every node reached after it.
     """
     path = [node]
     while not node.finished:
-        node = await decide(actor, node, index, 1, polls)
+        width = 1
+        if votes and node.explores and polls.open:
+            width = polls.limits.branching
+            polls.held += 1
+        node = await decide(actor, node, index, width, polls)
         path.append(node)
         index = 0
     return path

@@ -12,6 +12,7 @@ from agentcli.credit.compare import CreditComparison
 from agentcli.evaluation.compare import (
     ComparedEvaluation,
     ComparedResults,
+    Difference,
     PairedTests,
     RunComparison,
     SignedRankTest,
@@ -123,18 +124,23 @@ def label_table(label: str, runs: Mapping[str, ComparedEvaluation]) -> Blocks:
     heads = ["episodes", SUCCESS, SCORE, GAIN, "McNemar p", ERRORED, IN_COMMON, SOLVED]
     table = Blocks(f"evaluation {label}, against the first", ["run"], heads)
     for name, row in runs.items():
+        gain = colour = p_value = common = ""
+        if tests := row.against:
+            gain, colour = _gain(tests.success)
+            p_value = "-" if tests.mcnemar is None else f"{tests.mcnemar:.2g}"
+            common = str(tests.tasks)
         cells = [
             name,
             str(row.episodes),
             rate(row.success),
             f"{row.score:.3f}",
-            _gain(row),
-            _p_value(row),
+            gain,
+            p_value,
             str(_errored_episodes(row)),
-            str(row.against.tasks) if row.against else "",
+            common,
             rate(row.solved),
         ]
-        table.add(cells, colours={GAIN: _colour_of_gain(row)})
+        table.add(cells, colours={GAIN: colour})
     # Columns that would say the same of every run are left out.
     rows = runs.values()
     if not any(map(is_graded, rows)):
@@ -153,33 +159,17 @@ def _errored_episodes(row: ComparedResults) -> int:
     return row.outcomes[Outcome.ERRORED]
 
 
-def _gain(row: ComparedResults) -> str:
-    if not row.against:
-        return ""
-    gain = row.against.success
-    low, high = _points(gain.low), _points(gain.high)
-    return f"{_points(gain.difference)} ({low} to {high})"
-
-
-def _colour_of_gain(row: ComparedResults) -> str:
-    """Green or red where the interval leaves out 0."""
-    if not row.against:
-        return ""
-    gain = row.against.success
+def _gain(gain: Difference) -> tuple[str, str]:
+    """A gain with its interval, and its colour: green or red where that leaves out 0."""
+    words = f"{_points(gain.difference)} ({_points(gain.low)} to {_points(gain.high)})"
     if gain.low > 0:
-        return "green"
-    return "red" if gain.high < 0 else ""
+        return words, "green"
+    return words, "red" if gain.high < 0 else ""
 
 
 def _points(difference: float) -> str:
     """A difference of two shares, in percentage points."""
     return f"{100 * difference:+.1f}"
-
-
-def _p_value(row: ComparedResults) -> str:
-    if not row.against:
-        return ""
-    return "-" if row.against.mcnemar is None else f"{row.against.mcnemar:.2g}"
 
 
 def behaviour_table(label: str, runs: Mapping[str, ComparedEvaluation]) -> Blocks:

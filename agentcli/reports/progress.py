@@ -189,12 +189,7 @@ def _per_time(rate: float) -> str:
 
 def _bar(console: Console, left: Callable[[], str]) -> "Bar":
     """A bar; `left` says how much time is left."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        ProgressColumn,
-        TextColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn
     from rich.progress import Progress as Bar
 
     class TimeLeft(ProgressColumn):

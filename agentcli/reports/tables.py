@@ -169,9 +169,9 @@ def equal_outcomes_line(
     `credit` are the settings of the method.
     """
     counts = statistics["equal_outcomes"]
-    if counts["rows_not_zero"] == 0:
-        return None
     moved = counts["rows_not_zero"]
+    if moved == 0:
+        return None
     remedy = ""
     if credit.get("penalty") == "inside" and credit.get("invalid_penalty"):
         remedy = (

@@ -25,13 +25,13 @@ def test_paired_t_by_hand() -> None:
 
 def test_one_seed_says_nothing_of_others() -> None:
     assert paired_t([3.0]) == (3.0, -math.inf, math.inf)
-    with pytest.raises(ValueError, match="none"):
+    with pytest.raises(ValueError):  # noqa: PT011 the standard library words it
         paired_t([])
 
 
 def test_area_is_the_mean_rate() -> None:
     assert area_under([0.2, 0.4, 0.9]) == pytest.approx(0.5)
-    with pytest.raises(ValueError, match="no values"):
+    with pytest.raises(ValueError):  # noqa: PT011 the standard library words it
         area_under([])
 
 

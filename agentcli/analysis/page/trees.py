@@ -20,6 +20,7 @@ from agentcli.evaluation.episodes import ending, episodes
 from agentcli.records.siblings import named_action
 from agentcli.records.trees import children, paths
 from agentcli.records.types import Ledger, Move, Outcome, Step, Tree, Validity
+from agentcli.reports.show.trees import leaves_below
 
 NO_STEP = -1
 START = -2
@@ -146,7 +147,8 @@ def page_tree(
         cells.append(_cells(step, texts, part, token_ends, numbers))
     for trajectory in paths(tree):
         cells[trajectory[-1].id].ending = ending(trajectory)
-    _count_leaves(cells)
+    for cell, *counts in zip(cells, *leaves_below(tree), strict=True):
+        cell.leaves, cell.success = counts
     _find_returns(tree, cells)
     return PageTree(
         task=visible(tree.task.id),
@@ -194,7 +196,6 @@ def _cells(
         stop=step.stop,
         notes=_notes(step),
         redrawn=step.redrawn,
-        success=int(step.outcome is Outcome.SUCCESS),
     )
 
 
@@ -215,17 +216,6 @@ def _move(move: Move, texts: TextTable) -> MoveCells:
         next_observation=texts.place(move.next_observation),
         outcome=move.outcome,
     )
-
-
-def _count_leaves(cells: Sequence[StepCells]) -> None:
-    """Counts the leaves below every step, and those that succeeded."""
-    for step in cells:
-        step.leaves = int(step.outcome is not None)
-    # A parent comes before its children.
-    for step in reversed(cells):
-        if step.parent != NO_STEP:
-            cells[step.parent].leaves += step.leaves
-            cells[step.parent].success += step.success
 
 
 def _find_returns(tree: Tree, cells: Sequence[StepCells]) -> None:

@@ -9,13 +9,8 @@ from typing import Any
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.record import EvaluationSummary, Rate
 from agentcli.records.runs import RunDirectory, loop_folders
-from agentcli.records.types import Manifest
 from agentcli.reports.plots.figures import Course
-from agentcli.reports.show.runs import (
-    IterationOverview,
-    evaluations,
-    iterations,
-)
+from agentcli.reports.show.runs import IterationOverview, evaluations, iterations
 
 APART = ("seed", "tracking", "threads", "demos", "sft", "evaluation")
 """Settings in which loops of one group may differ."""
@@ -84,7 +79,8 @@ def unequal_lengths(loops: Mapping[str, Sequence[Course]]) -> Iterator[str]:
 
 def _settings_of(run: Path) -> str:
     """The settings of a loop's first iteration, without what may differ in a group."""
-    rollout = _first_iteration(run).stages["rollout"]
+    folder, *_ = loop_folders(run)
+    rollout = RunDirectory(folder).load_manifest().stages["rollout"]
     settings = {
         name: value for name, value in rollout.settings.items() if name not in APART
     }
@@ -93,11 +89,6 @@ def _settings_of(run: Path) -> str:
     if isinstance(policy, dict):
         settings["policy"] = {**policy, "model": None}
     return json.dumps(settings, sort_keys=True)
-
-
-def _first_iteration(run: Path) -> Manifest:
-    folder, *_ = loop_folders(run)
-    return RunDirectory(folder).load_manifest()
 
 
 def _named(groups: dict[str, list[tuple[Path, Course]]]) -> dict[str, list[Course]]:

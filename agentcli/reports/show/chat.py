@@ -14,14 +14,7 @@ from rich.text import Text
 from agentcli.records.pictures import described, folder_beside
 from agentcli.records.trees import paths
 from agentcli.records.types import Outcome, Pictures, Step, Tree, Validity
-from agentcli.reports.show.style import (
-    MARKS,
-    QUIET,
-    action,
-    advantage,
-    lines,
-    one_line,
-)
+from agentcli.reports.show.style import MARKS, QUIET, action, advantage, lines, one_line
 from agentcli.reports.show.trees import ShownTree
 
 INDENT = 2

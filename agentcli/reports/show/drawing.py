@@ -17,7 +17,7 @@ from agentcli.reports.show.style import (
     one_line,
     share_style,
 )
-from agentcli.reports.show.trees import ShownTree
+from agentcli.reports.show.trees import ShownTree, leaves_below
 
 MOST_ROWS = 600
 """Lines of a drawing that is not asked for whole."""
@@ -149,7 +149,7 @@ def outline(tree: Tree) -> list[Stretch]:
     """The stretches that begin at the initial state."""
     # Not recursive: a trajectory may have more forks than Python has stack.
     followers = children(tree)
-    leaves, success = _below(tree)
+    leaves, success = leaves_below(tree)
     numbers = trajectory_numbers(tree)
     roots: list[Stretch] = []
     # (the list that the stretch belongs to, its first step)
@@ -171,19 +171,6 @@ def trajectory_numbers(tree: Tree) -> dict[int, int]:
     """The number of the trajectory that ends in a step, from 1, by step id."""
     ends = [step.id for step in tree.steps if step.outcome is not None]
     return {step: number for number, step in enumerate(ends, 1)}
-
-
-def _below(tree: Tree) -> tuple[list[int], list[int]]:
-    """Leaves below each step, and those of them that succeeded."""
-    leaves = [int(step.outcome is not None) for step in tree.steps]
-    success = [int(step.outcome is Outcome.SUCCESS) for step in tree.steps]
-    # A parent comes before its children, so going backwards every count is whole when
-    # it is handed on.
-    for step in reversed(tree.steps):
-        if step.parent is not None:
-            leaves[step.parent] += leaves[step.id]
-            success[step.parent] += success[step.id]
-    return leaves, success
 
 
 def count(stretches: Iterable[Stretch]) -> int:

@@ -24,14 +24,7 @@ from agentcli.reports.show.runs import (
 )
 from agentcli.reports.show.style import one_line, share_style, sparkline
 from agentcli.reports.show.trees import ShownTree, TreeOverview
-from agentcli.reports.tables import (
-    SCORE,
-    SUCCESS,
-    fork_bands,
-    is_graded,
-    percent,
-    rate,
-)
+from agentcli.reports.tables import SCORE, SUCCESS, fork_bands, is_graded, percent, rate
 
 MOST_TREES = 20
 """Rows of the table of trees that is not asked for whole."""
@@ -346,22 +339,3 @@ def advice_table(file: str, traits: Sequence[tuple[str, float, str]]) -> Blocks:
     for measured, share, advice in traits:
         table.add([measured, advice or "-", percent(share)])
     return table
-
-
-def criticality_tables(
-    file: str,
-    whole: Sequence[tuple[str, str]],
-    groups: Sequence[tuple[str, Sequence[Sequence[str]]]],
-) -> Iterator[Blocks]:
-    """How much actions decide: all of them, and by what they are grouped by."""
-    table = Blocks(file, ["measured"], ["value"])
-    for measured in whole:
-        table.add(measured)
-    yield table
-    for head, rows in groups:
-        table = Blocks(
-            f"by {head}", [head], ["actions", "mean criticality", "% above 0.4"]
-        )
-        for row in rows:
-            table.add(row)
-        yield table

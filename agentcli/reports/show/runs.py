@@ -1,6 +1,6 @@
 """The runs in a folder, and what one run holds, from their manifests."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -314,10 +314,7 @@ def headline(iterations: Sequence[IterationOverview]) -> LoopHeadline:
 
 def iterations(path: Path) -> list[IterationOverview]:
     """The iterations of a loop whose rollout has ended."""
-    return list(_iterations(path))
-
-
-def _iterations(path: Path) -> Iterator[IterationOverview]:
+    overviews = []
     for folder in loop_folders(path):
         run = RunDirectory(folder)
         stages = run.load_manifest().stages
@@ -325,7 +322,7 @@ def _iterations(path: Path) -> Iterator[IterationOverview]:
         if rollout is None or rollout.ledger is None:
             continue
         leaves = rollout.counts.get("leaves", 0)
-        yield IterationOverview(
+        iteration = IterationOverview(
             folder=str(folder),
             trees=rollout.counts.get("trees", 0),
             leaves=leaves,
@@ -336,6 +333,8 @@ def _iterations(path: Path) -> Iterator[IterationOverview]:
             results=_results(run, rollout),
             evaluated={one.label: one.success.rate for one in evaluations(folder)},
         )
+        overviews.append(iteration)
+    return overviews
 
 
 def _results(run: RunDirectory, rollout: StageRecord) -> ResultsByKind:

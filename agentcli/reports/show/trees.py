@@ -13,20 +13,8 @@ from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.siblings import fork_depths
 from agentcli.records.step_rows import mean_advantage
-from agentcli.records.trees import (
-    paths,
-    read_trees,
-    validate_credit,
-    validate_tree,
-)
-from agentcli.records.types import (
-    Credit,
-    Outcome,
-    Step,
-    StepCredit,
-    Task,
-    Tree,
-)
+from agentcli.records.trees import paths, read_trees, validate_credit, validate_tree
+from agentcli.records.types import Credit, Outcome, Step, StepCredit, Task, Tree
 from agentcli.registry import nearest
 
 
@@ -165,6 +153,19 @@ def _score(steps: Sequence[Step]) -> float:
     return sum(ends) / max(1, len(ends))
 
 
+def leaves_below(tree: Tree) -> tuple[list[int], list[int]]:
+    """Leaves below each step, itself included, and those of them that succeeded."""
+    leaves = [int(step.outcome is not None) for step in tree.steps]
+    success = [int(step.outcome is Outcome.SUCCESS) for step in tree.steps]
+    # A parent comes before its children, so going backwards every count is whole when
+    # it is handed on.
+    for step in reversed(tree.steps):
+        if step.parent is not None:
+            leaves[step.parent] += leaves[step.id]
+            success[step.parent] += success[step.id]
+    return leaves, success
+
+
 def _success_and_score(row: TreeOverview) -> tuple[float, float]:
     return row.success / max(1, row.trajectories), row.score
 
@@ -223,12 +224,9 @@ def _line_of_task(file: Path, wanted: str) -> int:
 
 def _rows_of(file: Path, tree: Tree) -> dict[int, list[StepCredit]]:
     """The rows of a tree's credit by step. Raises DataError where the file has none."""
-    for line, head in read_numbered(file, CreditHead):
-        if head.task == tree.task.id:
-            credit = read_line(file, line, Credit)
-            break
-    else:
-        credit = None
+    heads = read_numbered(file, CreditHead)
+    line = next((line for line, head in heads if head.task == tree.task.id), 0)
+    credit = read_line(file, line, Credit) if line else None
     if credit is None:
         raise DataError(
             f"{file}: has no credit of task {tree.task.id}; run assign-credit with --overwrite"
