@@ -93,7 +93,7 @@ def every_command() -> Iterator[Command]:
 
 def command_part(title: str, command: Command, level: str = "##") -> list[str]:
     """Help, arguments, options and the example of one command."""
-    rows = [option_row(option) for option in command.every_option]
+    rows = [option_row(option) for option in command.options_with()]
     usage = " ".join([title, *(f"[{option.shown}]" for option in command.arguments)])
     return [
         f"{level} {title}",
@@ -286,7 +286,7 @@ def options_by_path() -> dict[str, str]:
     """The options that type each setting, in backticks."""
     names: dict[str, dict[str, None]] = defaultdict(dict)
     for command in every_command():
-        for option in command.every_option:
+        for option in command.options_with():
             if option.path:
                 names[option.path] |= dict.fromkeys(option.names or [option.shown])
     return {path: " ".join(map(literal, words)) for path, words in names.items()}

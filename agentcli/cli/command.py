@@ -11,11 +11,6 @@ from typing import Any
 from agentcli.cli.option import Option
 
 
-def no_options(method: str | None) -> tuple[Option, ...]:
-    """The options of a command whose options are all its own."""
-    return ()
-
-
 @dataclasses.dataclass(frozen=True)
 class Command:
     """One subcommand."""
@@ -37,19 +32,14 @@ class Command:
 
     With --resume -o DIR it inherits from DIR: runs/latest may be another run by now.
     """
-    of_methods: Callable[[str | None], tuple[Option, ...]] = no_options
+    of_methods: Callable[[str | None], tuple[Option, ...]] = lambda _: ()
     """Creates further options from the methods' settings, which imports the methods.
 
     Those of the method that it gets are shown.
     """
 
-    @property
-    def every_option(self) -> tuple[Option, ...]:
-        """All options, including those of the methods."""
-        return self.options_with(None)
-
-    def options_with(self, method: str | None) -> tuple[Option, ...]:
-        """All options; with a method they are shown that help otherwise leaves out."""
+    def options_with(self, method: str | None = None) -> tuple[Option, ...]:
+        """All options, also the methods'; with a method those are shown that help hides."""
         options = self.options
         if method is not None:
             options = tuple(

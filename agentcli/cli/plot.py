@@ -70,11 +70,13 @@ def plot(call: Call) -> None:
 
 
 def _figure(call: Call, runs: list[Path]) -> "Figure":
+    from agentcli.records.runs import loop_folders
     from agentcli.reports.plots import figures, groups
     from agentcli.stages.resolve import find_run
 
     runs = [find_run(run) for run in runs]
-    subject = call.values["of"] or _usual_subject(runs)
+    usual: Subject = "training" if all(map(loop_folders, runs)) else "evaluations"
+    subject = call.values["of"] or usual
     _refuse_without_effect(call, subject)
     if subject in OF_LOOPS:
         loops = groups.loops_by_group(runs)
@@ -88,13 +90,6 @@ def _figure(call: Call, runs: list[Path]) -> "Figure":
         labels = call.values["label"] or []
         return figures.evaluations_figure(groups.rates_by_label(runs, labels))
     return figures.pass_at_k_figure(groups.chances_by_run(runs))
-
-
-def _usual_subject(runs: list[Path]) -> Subject:
-    from agentcli.records.runs import loop_folders
-
-    loops = all(map(loop_folders, runs))
-    return "training" if loops else "evaluations"
 
 
 def _refuse_without_effect(call: Call, subject: Subject) -> None:

@@ -13,7 +13,7 @@ from agentcli.errors import UsageError
 
 if TYPE_CHECKING:
     from agentcli.records.types import Tree
-    from agentcli.reports.show.runs import RunHoldings
+    from agentcli.reports.show.runs import RunHoldings, RunOverview
     from agentcli.reports.show.trees import ShownTree
 
 Measured = TypeVar("Measured")
@@ -75,19 +75,6 @@ CRITICALITY = view_option(
 Shown = tuple[Sequence[Any], Callable[[], Iterable[Any]]]
 """The lines of --json, and a function that gives what is printed without it."""
 
-VIEWS = {
-    "all runs": (),
-    "a run": ("run", "evaluation", "failed", "kind", "all"),
-    "a tree (TREE)": (
-        *("run", "tree", "evaluation"),
-        *("credit", "trajectory", "beside", "all"),
-    ),
-    "one step (--step)": ("run", "tree", "step", "evaluation", "credit"),
-    "calls of tools (--calls)": ("run", "tree", "calls", "evaluation"),
-    "advice (--advice)": ("run", "advice", "evaluation"),
-    "criticality (--criticality)": ("run", "criticality"),
-}
-"""Every view with the options it takes; --json works with all of them."""
 APART = (
     ("credit", "evaluation", "evaluations have no credit"),
     ("beside", "json", "it draws two trees"),
@@ -106,7 +93,7 @@ def show(call: Call) -> None:
     typed = {name for name, value in call.values.items() if _is_typed(value)}
     view = _view(typed)
     _refuse_without_effect(typed, view)
-    lines, parts = SHOWS[view](call)
+    lines, parts = VIEWS[view][0](call)
     from agentcli.reports.output import console, print_json
 
     if call.values["json"]:
@@ -138,8 +125,10 @@ def _refuse_without_effect(typed: set[str], view: str) -> None:
         if {one, other} <= typed:
             raise UsageError(f"--{one} has no effect with --{other}: {reason}")
     for option in COMMAND.options:
-        if option.name in typed and option.name not in (*VIEWS[view], "json"):
-            fits = [other for other in VIEWS if option.name in VIEWS[other]]
+        if option.name in typed and option.name not in (*VIEWS[view][1], "json"):
+            fits = [
+                other for other, (_, takes) in VIEWS.items() if option.name in takes
+            ]
             raise UsageError(
                 f"{option.shown} has no effect on {view}; it is for {' or '.join(fits)}: "
                 "agentcli show RUN [TREE]"
@@ -151,10 +140,8 @@ def _is_typed(value: Any) -> bool:
     return value is not None and value is not False
 
 
-def _show_runs(call: Call) -> Shown:
-    from datetime import UTC, datetime
-
-    from agentcli.reports.show.run_tables import runs_table
+def runs_here() -> "list[RunOverview]":
+    """The runs below runs/. Raises UsageError if there are none."""
     from agentcli.reports.show.runs import runs_below
     from agentcli.stages.resolve import RUNS
 
@@ -163,6 +150,16 @@ def _show_runs(call: Call) -> Shown:
         raise UsageError(
             "no runs here; make one with: agentcli demos --preset quickstart"
         )
+    return runs
+
+
+def _show_runs(call: Call) -> Shown:
+    from datetime import UTC, datetime
+
+    from agentcli.reports.show.run_tables import runs_table
+    from agentcli.stages.resolve import RUNS
+
+    runs = runs_here()
     return runs, lambda: [runs_table(str(RUNS), runs, datetime.now(UTC))]
 
 
@@ -343,15 +340,19 @@ def _show_step(call: Call) -> Shown:
     return [data], partial(step_details, shown, step)
 
 
-SHOWS = {
-    "all runs": _show_runs,
-    "a run": _show_run,
-    "a tree (TREE)": _show_tree,
-    "one step (--step)": _show_step,
-    "calls of tools (--calls)": _show_calls,
-    "advice (--advice)": _show_advice,
-    "criticality (--criticality)": _show_criticality,
+VIEWS = {
+    "all runs": (_show_runs, ()),
+    "a run": (_show_run, ("run", "evaluation", "failed", "kind", "all")),
+    "a tree (TREE)": (
+        _show_tree,
+        ("run", "tree", "evaluation", "credit", "trajectory", "beside", "all"),
+    ),
+    "one step (--step)": (_show_step, ("run", "tree", "step", "evaluation", "credit")),
+    "calls of tools (--calls)": (_show_calls, ("run", "tree", "calls", "evaluation")),
+    "advice (--advice)": (_show_advice, ("run", "advice", "evaluation")),
+    "criticality (--criticality)": (_show_criticality, ("run", "criticality")),
 }
+"""What shows each view, and the options that it takes; --json works with all of them."""
 
 COMMAND = Command(
     name="show",

@@ -9,6 +9,7 @@ from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.option import Option, file_option
 from agentcli.cli.options import OVERWRITE, REPORTING
+from agentcli.cli.show import runs_here
 from agentcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -99,18 +100,12 @@ def _preview(call: Call, runs: list[Path], options: "PageOptions", page: Path) -
 
 
 def _runs(call: Call) -> list[Path]:
-    from agentcli.reports.show.runs import runs_below
-    from agentcli.stages.resolve import RUNS, find_run
+    from agentcli.stages.resolve import find_run
 
     typed = call.values["runs"]
     if typed:
         return [find_run(run) for run in typed]
-    runs = [Path(run.path) for run in runs_below(RUNS)] if RUNS.is_dir() else []
-    if not runs:
-        raise UsageError(
-            "no runs here; make one with: agentcli demos --preset quickstart"
-        )
-    return runs
+    return [Path(run.path) for run in runs_here()]
 
 
 def _write(call: Call, runs: list[Path], options: "PageOptions", page: Path) -> None:

@@ -18,14 +18,13 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import (
-    AbstractAsyncContextManager,
     aclosing,
     asynccontextmanager,
     contextmanager,
     suppress,
 )
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -335,7 +334,7 @@ def _start(ray: Any, workers: int, folder: str) -> None:
     # On a machine that is too busy, Ray raises a bare Exception.
     except Exception as error:
         raise MissingError(
-            f"cluster.on ray: Ray does not start here ({' '.join(str(error).split())}); "
+            f"cluster.on ray: Ray does not start here ({_reason(error)}); "
             "try again when less is running, or use --on local"
         ) from error
 
@@ -348,9 +347,8 @@ def _join(ray: Any, address: str) -> None:
         with warnings.catch_warnings(action="ignore"):
             ray.init(address=address, log_to_driver=False)
     except (ConnectionError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
         raise MissingError(
-            f"cluster.on {address}: no cluster could be joined ({reason}); look at the "
+            f"cluster.on {address}: no cluster could be joined ({_reason(error)}); look at the "
             "address and at the token, or start its head with: ray start --head"
         ) from error
     finally:
@@ -432,15 +430,12 @@ def _refuse_too_many(
 
 
 def _reason(error: Exception) -> str:
-    """Ray's explanation of why a worker died, in one line."""
+    """Ray's explanation of what failed, in one line."""
     return " ".join(str(error).split())
 
 
-class Backend(Protocol):
-    """Engines and models that a loop keeps across its stages."""
-
-    def sampler(self, plan: SamplingPlan) -> AbstractAsyncContextManager[TreeSampler]:
-        """A sampler for one stage, with the models that its plan names."""
+Backend = LocalBackend | Cluster
+"""Engines and models that a loop keeps across its stages."""
 
 
 @asynccontextmanager

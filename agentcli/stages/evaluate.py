@@ -335,8 +335,7 @@ def _all_episodes(
     trees: Path, before: EpisodesByTask, panel: Panel
 ) -> tuple[Tally, list[Episode]]:
     """The counts of the trees, and all episodes in the order of the panel."""
-    grown = counted(trees) if is_there(trees) else (Tally(), [])
-    tally, rows = grown
+    tally, rows = counted(trees) if is_there(trees) else (Tally(), list[Episode]())
     by_task = before | grouped(rows)
     ordered = [row for task in panel.tasks for row in by_task.get(task.id, ())]
     tally.elsewhere = len(ordered) - len(rows)

@@ -34,7 +34,6 @@ from agentcli.records.study import DEMOS, PartCost, Study, seeds_of
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.layers import (
     NOT_SETTINGS,
-    PACKAGE,
     PREFIX,
     PROJECT,
     file_values,
@@ -42,6 +41,7 @@ from agentcli.stages.layers import (
     find_shipped,
     list_presets,
     overlay,
+    presets_folder,
     resolve,
 )
 from agentcli.stages.yaml_files import Values, read_yaml
@@ -138,10 +138,7 @@ class StudyPlan:
 
 def list_studies() -> list[Path]:
     """The shipped studies, sorted by name."""
-    packaged = PACKAGE / "studies"
-    # In a checkout they are next to the package.
-    folder = packaged if packaged.is_dir() else PACKAGE.parent / "studies"
-    return sorted(folder.glob("*.yaml"))
+    return sorted(presets_folder().with_name("studies").glob("*.yaml"))
 
 
 def find_study(name: str) -> Path:

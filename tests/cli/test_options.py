@@ -22,7 +22,7 @@ from command_line import agentcli, all_commands, settings_of
 from refusal import refused
 
 COMMANDS = list(all_commands().values())
-CASES = [(command, option) for command in COMMANDS for option in command.every_option if option.path]
+CASES = [(command, option) for command in COMMANDS for option in command.options_with() if option.path]
 NAMES = [f"{command.name}-{option.name}" for command, option in CASES]
 
 
@@ -100,7 +100,7 @@ def test_an_option_not_given_leaves_the_file_alone_and_one_given_overrides_it(co
 
 @pytest.mark.parametrize(
     "command",
-    [command for command in COMMANDS if any(option.path for option in command.every_option)],
+    [command for command in COMMANDS if any(option.path for option in command.options_with())],
     ids=lambda c: c.name,
 )
 def test_without_options_a_file_with_every_setting_changed_comes_through(command: Command, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def _changed(section: Any) -> Any:
 
 def test_options_of_a_command_are_unambiguous() -> None:
     for command in COMMANDS:
-        paths = [option.path for option in command.every_option if option.path]
+        paths = [option.path for option in command.options_with() if option.path]
         words = [word for option in command.options for word in option.names]
         assert len(set(paths)) == len(paths), command.name
         assert len(set(words)) == len(words), command.name
@@ -190,7 +190,7 @@ def test_a_credit_methods_switches_are_options(method: str) -> None:
         if (option.path or "").startswith("credit.") and not option.hidden
     }
     assert shown == {"method", *switches_of(method)}
-    kinds = {option.path: option.kind for option in all_commands()[("assign-credit",)].every_option}
+    kinds = {option.path: option.kind for option in all_commands()[("assign-credit",)].options_with()}
     assert {option.path: option.kind for option in options} == kinds
 
 
@@ -249,7 +249,7 @@ def flags(text: str) -> set[str]:
 
 def option_of(command: str, name: str) -> Option:
     """An option of a command by its name in a Call."""
-    (option,) = [one for one in all_commands()[(command,)].every_option if one.name == name]
+    (option,) = [one for one in all_commands()[(command,)].options_with() if one.name == name]
     return option
 
 
