@@ -8,6 +8,9 @@ missing weight is an error; transformers would initialise it at random.
 
 import contextlib
 import json
+import os
+import sys
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,8 +26,7 @@ from agentcli.errors import (
     UsageError,
 )
 from agentcli.policies.chat import prompt_ids, set_template_kwargs
-from agentcli.policies.quiet import only_errors_logged, stdout_on_stderr
-from agentcli.records.faults import UNREADABLE
+from agentcli.records.faults import UNREADABLE, printable
 from agentcli.records.free_memory import lacks_memory
 from agentcli.records.regular import is_there, open_regular, read_regular
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+STDOUT = 1
 DTYPES = ("float32", "bfloat16", "float16")
 CONFIG = "config.json"
 TOKENIZER = "tokenizer_config.json"
@@ -446,3 +449,58 @@ def _option(setting: str) -> str:
 def first_line(error: Exception) -> str:
     """The first line of an error's text, or the name of its class."""
     return str(error).strip().split("\n", 1)[0] or type(error).__name__
+
+
+@contextlib.contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """Stops transformers from printing progress bars while it loads or saves."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def only_errors_logged() -> Iterator[None]:
+    """Hides progress bars, and the report that `load_network` checks itself."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with no_progress_bars():
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+@contextlib.contextmanager
+def stdout_on_stderr() -> Iterator[None]:
+    """Moves what compiled code prints on stdout to stderr, made printable.
+
+    A library may quote a file of the model there.
+    """
+    with contextlib.ExitStack() as stack:
+        # Without a stdout there is nothing to keep clean.
+        with contextlib.suppress(OSError):
+            if sys.stdout is not None:
+                sys.stdout.flush()
+            ours = os.dup(STDOUT)
+            stack.callback(os.close, ours)
+            aside = stack.enter_context(tempfile.TemporaryFile())
+            os.dup2(aside.fileno(), STDOUT)
+            stack.callback(_show, aside.fileno())
+            stack.callback(os.dup2, ours, STDOUT)
+        yield
+
+
+def _show(descriptor: int) -> None:
+    """Prints the lines of a file on stderr."""
+    size = os.fstat(descriptor).st_size
+    for line in os.pread(descriptor, size, 0).decode(errors="replace").splitlines():
+        print(printable(line), file=sys.stderr)

@@ -95,7 +95,7 @@ class Eyesight:
         tensors = dict(processed)
         for name in MADE_OF_TOKENS:
             tensors.pop(name, None)
-        reading = ModelInputs(_ids(processed), tensors)
+        reading = ModelInputs(processed["input_ids"][0].tolist(), tensors)
         self._bytes += reading.bytes
         if self._bytes > BYTES_REMEMBERED:
             self._readings.clear()
@@ -181,11 +181,6 @@ def beside_weights(tokenizer: Any, sight: Eyesight | None) -> Any:
 def picture_names(messages: Iterable[Message]) -> list[list[str]]:
     """The names of the pictures in messages; equal names mean equal pictures."""
     return [[picture.name for picture in message.pictures] for message in messages]
-
-
-def _ids(processed: Any) -> list[int]:
-    ids: list[int] = processed["input_ids"][0].tolist()
-    return ids
 
 
 def _widened(part: Tensor, width: int, side: str) -> Tensor:

@@ -17,12 +17,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, BinaryIO, TypeVar
+from typing import IO, Any, BinaryIO, TypeVar, cast
 
 import msgspec
 
 from agentcli.errors import DataError, WriteError
-from agentcli.records import compressed
 from agentcli.records.checksums import Check, checked_pieces
 from agentcli.records.faults import UNREADABLE, fault_in, is_torn, shown
 from agentcli.records.regular import (
@@ -229,13 +228,78 @@ def _lines(path: Path, opened: BinaryIO | None = None) -> Iterator[bytes]:
     with opened or open_regular(path) as file:
         try:
             if path.suffix == ".zst":
-                yield from compressed.zstd_lines(path, file)
+                yield from _zstd_lines(path, file)
             elif path.suffix == ".gz":
-                yield from compressed.gzip_lines(path, file)
+                yield from _gzip_lines(path, file)
             else:
                 yield from file
         except OSError as error:
             raise unreadable(path, error) from error
+
+
+def _zstd_lines(path: Path, file: BinaryIO) -> Iterator[bytes]:
+    """The lines of the zstandard `file`, opened from `path`.
+
+    Raises DataError naming the last line before the damage, also if the file is cut
+    short: the library itself takes an unfinished frame for the end.
+    """
+    import zstandard
+
+    raw = cast(io.RawIOBase, zstandard.open(file, "rb"))
+    number = 0
+    try:
+        for number, line in enumerate(io.BufferedReader(raw), 1):  # noqa: B007 - named in the error
+            yield line
+    except zstandard.ZstdError as error:
+        raise _damaged(path, number, error) from error
+    # Only now: a damaged frame has been reported with its line above.
+    file.seek(0)
+    if _is_cut(file):
+        raise DataError(
+            f"{path}: ends too early, after line {number}; download it again"
+        )
+
+
+def _gzip_lines(path: Path, file: BinaryIO) -> Iterator[bytes]:
+    """The lines of the gzip `file`, opened from `path`.
+
+    Raises DataError naming the last line before the damage.
+    """
+    import gzip
+    import zlib
+
+    number = 0
+    try:
+        with gzip.open(file) as text:
+            for number, line in enumerate(text, 1):  # noqa: B007 - named in the error
+                yield line
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise _damaged(path, number, error) from error
+
+
+def _damaged(path: Path, number: int, error: Exception) -> DataError:
+    """The error for a file that cannot be decompressed after line `number`."""
+    return DataError(
+        f"{path}: damaged compressed data after line {number} ({error}); download it "
+        "again"
+    )
+
+
+def _is_cut(file: BinaryIO) -> bool:
+    """Whether the last frame of a sound file is unfinished."""
+    import zstandard
+
+    decompressor = zstandard.ZstdDecompressor()
+    frame = None
+    while chunk := file.read(1 << 16):
+        while chunk:
+            frame = frame or decompressor.decompressobj()
+            frame.decompress(chunk)
+            if not frame.eof:
+                break
+            # A file may be several frames, one after another (RFC 8878, 3.1).
+            chunk, frame = frame.unused_data, None
+    return frame is not None
 
 
 class RecordWriter:

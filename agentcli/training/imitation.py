@@ -36,8 +36,13 @@ from agentcli.policies.chat import set_template_kwargs
 from agentcli.policies.chat_tokens import ChatTokens
 from agentcli.policies.load import load_tokenizer
 from agentcli.policies.sight import Eyesight, load_sight, picture_names
-from agentcli.policies.tiny import make_model, make_tokenizer
-from agentcli.policies.tiny_sight import look_of, make_processor, make_seeing_model
+from agentcli.policies.tiny import (
+    look_of,
+    make_model,
+    make_processor,
+    make_seeing_model,
+    make_tokenizer,
+)
 from agentcli.prompts.protocol import Dialect
 from agentcli.prompts.recorded import message_of, turns_before
 from agentcli.records.files import derive_seed

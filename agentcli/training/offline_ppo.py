@@ -348,10 +348,6 @@ class Appraisal:
         )
         self.values = torch.tensor(values)
 
-    def old_logprobs(self, rows: list[int]) -> Tensor:
-        """log pi_old (N,) of the response tokens of these rows."""
-        return self.plan.tokens.gather(self.plan.tokens.old, rows)
-
     def advantages(self, rows: list[int]) -> Tensor:
         """A_t = R_t - V_old(s_t) (B,) of these rows (Rare-tool section 3.3)."""
         returns = [self.plan.rows[row].parts[RETURN] for row in rows]
@@ -435,7 +431,8 @@ class OfflinePpoTrainer(RowTrainer):
         logprobs_N, (entropies_N,) = scores
         lengths_B = inputs["lengths_B"]
         members = inputs["members_B"].tolist()
-        old_N = self._appraisal.old_logprobs(members).to(logprobs_N.device)
+        tokens = self._plan.tokens
+        old_N = tokens.gather(tokens.old, members).to(logprobs_N.device)
         advantages_B = self._appraisal.advantages(members).to(logprobs_N.device)
         losses = action_losses(
             logprobs_B=row_sums(logprobs_N, lengths_B),

@@ -14,7 +14,7 @@ from agentcli.exploration.registry import make
 from agentcli.exploration.settings import rollout_settings
 from agentcli.policies.chat_tokens import ChatTokens, common_prefix
 from agentcli.policies.hf import TransformersPolicy
-from agentcli.policies.kept_caches import KeptCaches, _size
+from agentcli.policies.layouts import KeptCaches, _size
 from agentcli.prompts.protocol import Moment
 from agentcli.prompts.recorded import message_of, turns_before, whole_text
 from agentcli.prompts.registry import make_dialect

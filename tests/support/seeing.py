@@ -10,8 +10,7 @@ from agentcli.environments.protocol import Picture
 from agentcli.policies.hf import TransformersPolicy
 from agentcli.policies.protocol import Reply, Request
 from agentcli.policies.sight import Eyesight
-from agentcli.policies.tiny import make_tokenizer
-from agentcli.policies.tiny_sight import look_of, make_processor, make_seeing_model
+from agentcli.policies.tiny import look_of, make_processor, make_seeing_model, make_tokenizer
 from agentcli.prompts.protocol import Message
 from agentcli.records.pictures import keep_pictures
 from agentcli.records.settings import PolicySettings

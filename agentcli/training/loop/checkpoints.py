@@ -33,8 +33,8 @@ from agentcli.policies.load import (
     load_model,
     load_network,
     network_class,
+    no_progress_bars,
 )
-from agentcli.policies.quiet import no_progress_bars
 from agentcli.records.files import part_of, writing
 from agentcli.records.regular import require_regular
 from agentcli.records.training_settings import LoraSettings

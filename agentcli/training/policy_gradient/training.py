@@ -153,9 +153,21 @@ class PolicyTraining(RowTraining):
 
     def statistics(self, lines: Sequence[PolicyFigures]) -> dict[str, Any]:
         """The counts of rows and tokens, and the means of the metrics."""
+        plan, counts = self.plan, self.counts
+        run_rows = {row for update in plan.updates for row in update.weights}
         return {
             "aggregate": self.settings.aggregate,
-            **plan_statistics(self.plan, self.counts, lines),
+            **msgspec.structs.asdict(counts),
+            "rows_skipped": counts.rows - len(run_rows),
+            "updates": len(plan.updates),
+            "updates_skipped": plan.skipped,
+            "tokens": sum(line.tokens for line in lines),
+            "tokens_read": sum(line.tokens_read for line in lines),
+            "tokens_saved": sum(line.tokens_saved for line in lines),
+            **plan.choice.statistics(),
+            "temperatures": sorted({row.temperature for row in plan.rows}),
+            "means": means_of(lines, AVERAGED),
+            "ratio_max": max((line.ratio_max for line in lines), default=1.0),
             "updates_before": self.trained.updates_before,
             "logprob_gap": self.gap,
         }
@@ -177,28 +189,6 @@ def credited_rows(
             f"sibling, {counts.rows_without_spread} in trees without spread)"
         )
     return rows, counts
-
-
-def plan_statistics(
-    plan: UpdatePlan,
-    counts: RowCounts,
-    lines: Sequence[PolicyFigures],
-) -> dict[str, Any]:
-    """The statistics for the manifest, without those of the optimiser."""
-    run_rows = {row for update in plan.updates for row in update.weights}
-    return {
-        **msgspec.structs.asdict(counts),
-        "rows_skipped": counts.rows - len(run_rows),
-        "updates": len(plan.updates),
-        "updates_skipped": plan.skipped,
-        "tokens": sum(line.tokens for line in lines),
-        "tokens_read": sum(line.tokens_read for line in lines),
-        "tokens_saved": sum(line.tokens_saved for line in lines),
-        **plan.choice.statistics(),
-        "temperatures": sorted({row.temperature for row in plan.rows}),
-        "means": means_of(lines, AVERAGED),
-        "ratio_max": max((line.ratio_max for line in lines), default=1.0),
-    }
 
 
 class RowTrainer(PlannedTrainer):
