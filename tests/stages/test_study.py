@@ -471,6 +471,21 @@ def followed_in_loops(made: StudyPlan, loop: Path) -> None:
     assert {"loops.svg", "explore.svg", "entropy.svg"} <= set(drawn)
 
 
+def played_in_parts(file: Path) -> None:
+    """Two machines play a part each, the second one for workers, and the table is the same."""
+    for words in (["--shard", "1/2"], ["--shard", "2/2", "--on", "local"]):
+        part = agentcli("study", str(file), "--seeds", "1,0", "-o", "parts", *words)
+        part.communicate()
+        assert part.returncode == 0
+    assert not Path("parts/study.json").exists()
+    assert plan(read_study(file), Path("parts"), seeds="0").left == 0
+    whole_again = agentcli("study", str(file), "--seeds", "0", "-o", "parts")
+    whole_again.communicate()
+    assert whole_again.returncode == 0
+    assert figures(Path("parts")) == figures(Path("whole"))
+    assert "--on local" in Path("parts/logs/grpo 0.log").read_text(encoding="utf-8")
+
+
 @pytest.mark.slow
 def test_a_killed_study_goes_on_to_the_same_figures(file: Path) -> None:
     whole = agentcli("study", str(file), "--seeds", "0", "-o", "whole", "--jobs", "2")
@@ -501,18 +516,7 @@ def test_a_killed_study_goes_on_to_the_same_figures(file: Path) -> None:
     assert (gain.paper, gain.verdict) == ("RewardFlow, Table 1", "cannot tell")
     assert gain.paper_gain == pytest.approx(22.6)
     assert "RewardFlow, Table 1" in markdown(found)
-    # Two machines play a part each, the second one for workers, and the table is the same.
-    for words in (["--shard", "1/2"], ["--shard", "2/2", "--on", "local"]):
-        part = agentcli("study", str(file), "--seeds", "1,0", "-o", "parts", *words)
-        part.communicate()
-        assert part.returncode == 0
-    assert not Path("parts/study.json").exists()
-    assert plan(read_study(file), Path("parts"), seeds="0").left == 0
-    whole_again = agentcli("study", str(file), "--seeds", "0", "-o", "parts")
-    whole_again.communicate()
-    assert whole_again.returncode == 0
-    assert figures(Path("parts")) == figures(Path("whole"))
-    assert "--on local" in Path("parts/logs/grpo 0.log").read_text(encoding="utf-8")
+    played_in_parts(file)
     # What is measured is no setting: nothing is played again for it.
     measures = (
         "measures: [success, unique_states, nodes, tokens_per_step]\ntraining: [explore, entropy]\nreference: grpo"
