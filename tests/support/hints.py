@@ -18,7 +18,7 @@ PROSE = {
     "Upload by agentcli push": "the message of a commit on the hub",
     "-m agentcli ...": "what a launcher starts",
     "install agentcli on every machine": "a sentence about the program",
-    "agentcli {join(command.words)}": "built from words; tests/stages/test_study.py looks at them",
+    "agentcli {join(typed)}": "built from words; tests/stages/test_study.py looks at them",
     "agentcli {join(words)}": "built from words; tests/cli/test_show_command.py types it",
     "agentcli {printable(shlex.join(words))}": "built from words; tests/reports looks at it",
 }
