@@ -1,6 +1,7 @@
 """The command `agentcli study`."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,8 @@ SHARD = running_option(
     "without it.",
     metavar="I/N",
 )
+# Where trees grow is no setting of a study: it changes no byte, and no file names it.
+PLACES = tuple(replace(option, path=None) for option in MACHINES)
 JOBS = running_option("--jobs", "Runs at a time; 1 without it.", int, "N")
 
 
@@ -309,7 +312,7 @@ COMMAND = Command(
         NARROWER,
         SHARD,
         JOBS,
-        *MACHINES,
+        *PLACES,
         DRY_RUN,
         JSON,
         QUIET,
