@@ -303,6 +303,8 @@ def _counts(given: Rollouts) -> list[int]:
     """The number of steps of every rollout; all lists must agree on it."""
     columns = {name: getattr(given, name) for name in ("rewards", "success", *BY_STEP)}
     found = [0] * len(given.groups)
+    # Steps first: where masks gave them, a list that disagrees is the one that the
+    # error names.
     for name, column in {"steps": given.steps, **columns}.items():
         if column is None:
             continue

@@ -82,6 +82,8 @@ def _reason(
     tree: Tree, step: Step, won: list[int], settings: RareToolSettings
 ) -> str | None:
     """Why a step is left out; None if it is not."""
+    # Where rare-tool sampled, a step without notes was never judged. In other trees
+    # missing notes are an error, which `_note` raises.
     unjudged = tree.method == "rare-tool" and not step.notes
     if step.validity is Validity.MALFORMED or unjudged:
         return UNREADABLE
