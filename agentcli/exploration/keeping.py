@@ -92,6 +92,7 @@ class Steps:
         """The steps in lineage order, after setting their ids and parents."""
         ids: dict[Lineage, int] = {}
         steps = []
+        # A tuple sorts before those that it begins, so parents come first.
         for position, lineage in enumerate(sorted(self._kept)):
             step = self._kept[lineage]
             step.id = position
