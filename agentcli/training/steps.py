@@ -324,6 +324,8 @@ def _trained_entries(
         else:
             counts.rows_inherited += inherits
             entries.append(entry)
+    # As in DAPO's dynamic sampling (section 3.2), such a tree leaves every mean, and
+    # not only the gradient.
     if update == "spread" and not any(entry.advantage for entry in entries):
         counts.rows_without_spread += len(entries)
         return []
