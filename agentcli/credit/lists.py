@@ -427,6 +427,7 @@ def _end(given: Rollouts, row: int, leaf: Step) -> None:
         leaf.outcome = Outcome.ERRORED
         return
     leaf.reward = reward
+    # No method that asks who succeeded comes here without the list (`_needs`).
     if given.success is None:
         return
     success = given.success[row]

@@ -66,6 +66,7 @@ def assign(tree: Tree, settings: RareToolSettings) -> Credit:
             "best": _note(tree, step, "best") / settings.score_scale,
             "chosen": _note(tree, step, "chosen") / settings.score_scale,
             "process_ok": _note(tree, step, "process_ok"),
+            # A part, because process_sign is a word and formulas know numbers only.
             "sign": sign,
         }
         exploration = settings.rho * (parts["best"] - parts["chosen"])

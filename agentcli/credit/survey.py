@@ -284,6 +284,7 @@ def _earned_scores(
 
     Sums are exact fractions, so the order of siblings does not change rounding.
     """
+    # Along the path first: a leaf's score is what its whole trajectory earned.
     sums = score_sums(tree)
     totals = [Fraction(0)] * len(live)
     for number in range(len(parents) - 1, -1, -1):

@@ -181,6 +181,7 @@ class Actor:
             request = msgspec.structs.replace(request, temperature=0.0)
         overlong_fails = self.settings.rollout.overlong == "failure"
         try:
+            # An EngineError too: an expert asks the engine for a plan.
             reply = await self._reply(self._policy, request)
         except (EngineError, PolicyError) as error:
             if isinstance(error, PromptTooLongError) and overlong_fails:

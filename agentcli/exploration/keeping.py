@@ -111,6 +111,7 @@ class Steps:
                 # A second trajectory from the initial state is not a fork.
                 if len(lineage) > 1 and lineage[-1] > 0:
                     ledger.forks += 1
+        # What was left out is no part of the tree, and so nobody's sibling.
         at_start, of_forks = by_place(self._kept.values())
         siblings = at_start.plus(of_forks)
         ledger.leaves = len(self._leaves())

@@ -462,6 +462,7 @@ class Appraiser:
         asked = [
             step
             for step in tree.steps
+            # A trajectory that never began has an errored leaf without a prompt.
             if step.prompt and step.stop is not StopReason.OVERLONG
         ]
         for step in asked:

@@ -470,6 +470,7 @@ def _shared(one: list[Step], other: list[Step]) -> int:
     shared = 0
     for first, second in zip(one, other, strict=False):
         same_response = first.token_ids == second.token_ids
+        # Two empty lists are equal: where no model was asked, texts decide.
         if not first.token_ids:
             same_response = same_response and first.response == second.response
         if first.request != second.request or not same_response:

@@ -163,6 +163,7 @@ def put_optimizer_tensors(
             if f"{part}/{name}" in expected:
                 state[part] = tensors[f"{part}/{name}"].to(parameter.device)
         step = tensors[f"step/{name}"]
+        # The same for all: `fill_gradients` lets no parameter miss an update.
         updates = int(step.item())
         # bitsandbytes counts updates with a plain number.
         state["step"] = updates if in_8_bits else step.to(parameter.device)
