@@ -22,6 +22,7 @@ class ArpoSettings(NormalisedSwitches, kw_only=True):
 
 def assign(tree: Tree, settings: ArpoSettings) -> Credit:
     """Returns one StepCredit per step, with the same parts as grpo."""
+    # The scale is linear, so the advantage of the mean R is the mean advantage.
     return group_credit("arpo", tree, settings, settings.normalise)
 
 

@@ -82,6 +82,7 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
             gains[step] = expected[step] - expected[parent]  # CARL eq. 11
         else:
             gains[step] = gains[parent]  # CARL eq. 16
+        # Only after the gain: an only child below a masked step still inherits it.
         if survey.masked[step] is not None:
             continue
         # Tested before eq. 13: an only child that is left out may still be trained, by
@@ -144,6 +145,7 @@ def _left_out(tree: Tree, survey: Survey, settings: CarlSettings) -> set[int]:
         return first
     forked = set()
     for step, parent in enumerate(survey.parents):
+        # A fork that only errored left its state with nothing to compare.
         if survey.live[step] and step not in first:
             forked.add(parent)
     return {step for step in first if survey.parents[step] not in forked}
@@ -163,6 +165,8 @@ def first_phase(parents: list[int], roots: int) -> set[int]:
             begun += 1
             if begun <= roots:
                 first.add(step)
+        # Forks get the next free index, so the first child of a step is the one that
+        # its own trajectory went on to.
         elif parent in first and parent not in continued:
             continued.add(parent)
             first.add(step)

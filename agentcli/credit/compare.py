@@ -202,8 +202,10 @@ class Comparison:
         ties stay in file order.
         """
         columns = self._rounded()
+        # Divided without centring, so that 0 stays 0 whatever the mean of a method is.
         scaled = np.vstack([column / _root_mean_square(column) for column in columns])
         given = ~np.isnan(scaled)
+        # np.nanmax would warn at a step to which no method gives an advantage.
         high = np.where(given, scaled, -np.inf).max(axis=0, initial=-np.inf)
         low = np.where(given, scaled, np.inf).min(axis=0, initial=np.inf)
         distances = np.where(given.sum(axis=0) > 1, high - low, 0.0)

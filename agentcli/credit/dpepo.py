@@ -113,6 +113,7 @@ class DpepoSettings(GroupSwitches, kw_only=True):
             on,
             "true where form is release, which has no such variant",
         )
+        # As everywhere, a setting that cannot take effect is refused and not ignored.
         for coefficient, value in usual.items():
             given = getattr(self, coefficient)
             wanted = f"left alone where {reward} is off"
@@ -232,6 +233,8 @@ def assign(
     repeats = step_repeats(survey, settings, repetition)
     # R_step depends on the path to a step, not on its leaves: a shared step has one.
     weights = [repetition.weigh(one, settings) for one in repeats]
+    # With success there are two outcomes, whose shares follow from the mean reward.
+    # Scores can be anything, so the leaves of each score are counted.
     shares_by_step = None
     if settings.outcome == "score" and settings.prefix == "merge":
         shares_by_step = _score_shares(survey)

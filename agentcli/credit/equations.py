@@ -202,6 +202,7 @@ def _statistics(entries: Sequence[Entry]) -> tuple[float, float | None, float]:
     live = [entry for entry in entries if entry[2] > 0]
     scale = scale_of(live, "mean", 0.0)
     mean, weight = scale.center, scale.weight
+    # As in scale_of: weights 1 / T add up to 1 but for rounding.
     if weight <= 1 + 1e-9:
         return mean, None, weight
     squares = math.fsum([w * (score - mean) ** 2 for _, score, w in live])
@@ -267,6 +268,7 @@ class Account:
             self._show(name)
         if equation.among is not None:
             group = self._evidence.groups[equation.among]
+            # One statistic brings the whole group, and with it the std and W.
             self._show(f"mean_{equation.among}")
             formula, meaning = compared(formula, meaning, group)
         value = evaluate(formula, self.numbers)
@@ -349,6 +351,7 @@ def evaluate(formula: str, numbers: Mapping[str, float]) -> float:
 @lru_cache
 def names_in(formula: str) -> list[str]:
     """The names in a formula, from left to right."""
+    # ast.walk goes breadth first; an account shows numbers in reading order.
     nodes = ast.walk(_parsed(formula))
     names = [node for node in nodes if isinstance(node, ast.Name)]
     return [node.id for node in sorted(names, key=lambda node: node.col_offset)]

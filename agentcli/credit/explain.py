@@ -175,6 +175,7 @@ def account_of(
         entry.parts,
         msgspec.to_builtins(settings),
     )
+    # Written with `not <=`, so that NaN differs.
     if not abs(account.advantage - entry.advantage) <= PRECISION * account.magnitude:
         raise AgentCliError(
             f"step {entry.step}: the account comes to {account.advantage!r}, the "

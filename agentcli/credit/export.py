@@ -51,6 +51,7 @@ def graph_of(tree: Tree, settings: msgspec.Struct) -> StateGraph:
 
 def stem_of(line: int, task: str) -> str:
     """The file stem of a tree's graph: its line in the trees file, and its task."""
+    # The line comes first: it keeps stems unique where task ids are cut or alike.
     return f"{line:05d}-{_UNFIT.sub('_', task)}"[:LONGEST_STEM]
 
 
@@ -64,6 +65,7 @@ def write_graph(
     import networkx
 
     multigraph = to_networkx(graph, credit)
+    # Named, because releases of networkx differ in the default: links or edges.
     node_links = networkx.node_link_data(multigraph, edges="edges")
     documents = {
         ".graphml": "\n".join(networkx.generate_graphml(multigraph)),
@@ -126,6 +128,7 @@ def _mean_advantages(
     """The mean advantage of each edge's steps, for edges that have any."""
     values: dict[tuple[int, int, str], list[float]] = {}
     for row in credit.steps if credit is not None else ():
+        # A pruned step is no edge, so there is nothing to write its advantage on.
         if row.advantage is None or graph.pruned[row.step]:
             continue
         source, target = graph.sources[row.step], graph.targets[row.step]
@@ -184,6 +187,7 @@ def _attributes(values: dict[str, str]) -> str:
 
 
 def _quoted(text: str) -> str:
+    # Backslashes first, or those that escape a quote would be escaped again.
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     one_line = escaped.replace("\r", "").replace("\n", "\\n")
     return f'"{one_line}"'

@@ -203,6 +203,8 @@ def _walk(
     """
     nodes = graph.nodes
     keys = states if clusters is None else _clustered(states, clusters)
+    # By kind: a terminal node never merges with an ordinary state of the same text,
+    # which others may only pass through.
     numbers: dict[str, dict[str, int]] = {SUCCESS: {}, FAILURE: {}, STATE: {}}
     arrived = [False] * len(tree.steps)
     for step, parent in zip(tree.steps, survey.parents, strict=True):
@@ -214,6 +216,7 @@ def _walk(
             source = _number(nodes, numbers[STATE], keys.before[place], STATE)
             nodes[source].visits += 1
         else:
+            # Not the step's own key: after noise the walk goes on from before it.
             source = graph.targets[parent]
         kind = _kind_after(step)
         target = source
@@ -221,6 +224,7 @@ def _walk(
         is_noise = survey.invalid[place] or step.looked or unchanged
         pruned = pruning and kind == STATE and is_noise
         if not pruned:
+            # Also where the move stays in its cluster: its state is a member of it.
             arrived[place] = True
             target = _number(nodes, numbers[kind], keys.after[place], kind)
             # Two states of one cluster are one node, so this may be a self-loop.

@@ -91,6 +91,8 @@ class Leaves:
             # entries stand for all of them, and the group stays small.
             entries.append((end, rewards[end], unit * (length - wrong)))
             if wrong:
+                # Part of the baseline: otherwise a group without a success would have a
+                # negative gradient and nothing else.
                 entries.append((end, rewards[end] - penalty, unit * wrong))
         return entries
 

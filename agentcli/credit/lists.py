@@ -303,6 +303,8 @@ def _counts(given: Rollouts) -> list[int]:
     """The number of steps of every rollout; all lists must agree on it."""
     columns = {name: getattr(given, name) for name in ("rewards", "success", *BY_STEP)}
     found = [0] * len(given.groups)
+    # Steps first: where masks gave them, a list that disagrees is the one that the
+    # error names.
     for name, column in {"steps": given.steps, **columns}.items():
         if column is None:
             continue
@@ -425,6 +427,7 @@ def _end(given: Rollouts, row: int, leaf: Step) -> None:
         leaf.outcome = Outcome.ERRORED
         return
     leaf.reward = reward
+    # No method that asks who succeeded comes here without the list (`_needs`).
     if given.success is None:
         return
     success = given.success[row]

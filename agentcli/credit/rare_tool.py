@@ -66,6 +66,7 @@ def assign(tree: Tree, settings: RareToolSettings) -> Credit:
             "best": _note(tree, step, "best") / settings.score_scale,
             "chosen": _note(tree, step, "chosen") / settings.score_scale,
             "process_ok": _note(tree, step, "process_ok"),
+            # A part, because process_sign is a word and formulas know numbers only.
             "sign": sign,
         }
         exploration = settings.rho * (parts["best"] - parts["chosen"])
@@ -82,6 +83,8 @@ def _reason(
     tree: Tree, step: Step, won: list[int], settings: RareToolSettings
 ) -> str | None:
     """Why a step is left out; None if it is not."""
+    # Where rare-tool sampled, a step without notes was never judged. In other trees
+    # missing notes are an error, which `_note` raises.
     unjudged = tree.method == "rare-tool" and not step.notes
     if step.validity is Validity.MALFORMED or unjudged:
         return UNREADABLE

@@ -137,6 +137,7 @@ def following(
     if survey.tree.steps[step].outcome is not None:
         return 0.0, 0.0, "nothing follows"
     if prefix != "merge":
+        # The rows of a leaf are in the order of its path, and this is not the last.
         next_step, _, value, advantage = estimated[row + 1]
         return value, advantage, f"step {next_step} follows"
     children = survey.children()[step]

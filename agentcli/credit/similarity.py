@@ -184,6 +184,7 @@ def _require_directory(model: str) -> None:
         )
 
 
+# Every tree of a run asks for the same model again.
 @lru_cache(maxsize=1)
 def _load(model: str) -> tuple[Any, Any, int]:
     """The tokenizer, the model (float32, CPU), and its longest input in tokens."""
@@ -191,6 +192,7 @@ def _load(model: str) -> tuple[Any, Any, int]:
     from transformers import AutoModel, AutoTokenizer
     from transformers.utils import logging
 
+    # The switch is global, so it is put back for whoever else loads a model.
     bar_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -208,4 +210,5 @@ def _load(model: str) -> tuple[Any, Any, int]:
         tokenizer.model_max_length,
         getattr(encoder.config, "max_position_embeddings", None),
     )
+    # A tokenizer that knows no limit says 10^30; then the model's own counts.
     return tokenizer, encoder.eval(), min(limit for limit in limits if limit)

@@ -50,6 +50,7 @@ class CreditStatistics:
         for name in SUMMANDS:
             values = [row.parts[name] for row in assigned if name in row.parts]
             if values:
+                # Adds 0 too: a summand that is always zero is then reported as such.
                 self._nonzero[name] += len(values) - values.count(0.0)
         advantages = [row.advantage for row in assigned if row.advantage is not None]
         if advantages:

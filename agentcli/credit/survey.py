@@ -36,6 +36,7 @@ ERRORED = "errored"
 
 Explained = dict[int, Evidence]
 """The evidence of rows, by row number."""
+# Beside the call, so that `assign` stays a function of tree and settings alone.
 _explained: ContextVar[Explained | None] = ContextVar("explained", default=None)
 
 AdvantageParts = tuple[float, dict[str, float]]
@@ -179,6 +180,7 @@ class Survey:
         for number, row in enumerate(rows):
             step = row[0]
             reason = masked[step]
+            # Before the method is asked: a masked step may lack a value, score or note.
             if reason is not None:
                 unassigned = StepCredit(step=step, advantage=None, masked=reason)
                 credits.append(unassigned)
@@ -282,6 +284,7 @@ def _earned_scores(
 
     Sums are exact fractions, so the order of siblings does not change rounding.
     """
+    # Along the path first: a leaf's score is what its whole trajectory earned.
     sums = score_sums(tree)
     totals = [Fraction(0)] * len(live)
     for number in range(len(parents) - 1, -1, -1):

@@ -65,6 +65,8 @@ def assign(tree: Tree, settings: TreerlSettings) -> Credit:
         return (above_root + above_parent) * leaves**-0.5, parts  # CARL eq. 27
 
     group = Leaves(survey, settings, "mean")
+    # Set by hand: Leaves gives 0 to a group without spread, and treerl's formula has
+    # no such rule.
     group.scale = Scale(root_score, 0.0 if single else 1.0)
 
     def facts(row: int, step: int, parent: int) -> Evidence:

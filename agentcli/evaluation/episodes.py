@@ -30,6 +30,7 @@ def episodes(tree: Tree) -> Iterator[Episode]:
             sample=sample,
             outcome=last.outcome or Outcome.ERRORED,
             score=score_of(trajectory),
+            # A prompt that was too long to be asked is no step of the policy.
             steps=len(stops) - stops.count(StopReason.OVERLONG),
             moves=len(move_validities),
             tokens=sum(step.tokens for step in trajectory),
@@ -95,6 +96,7 @@ def ending(trajectory: Sequence[Step]) -> str:
         return outcome
     tail = trajectory[-TAIL:]
     validities = [step.validity for step in tail]
+    # Of the whole trajectory, since a late move may repeat an early one.
     repeated = repetitions(trajectory) - repetitions(trajectory[: -len(tail)])
     # A malformed response has no admissible action, and an inadmissible one may repeat.
     counts = {

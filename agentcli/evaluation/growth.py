@@ -19,6 +19,7 @@ from agentcli.records.types import (
 )
 
 
+# Plain structs, because a Record refuses the fields that are left out here.
 class MoveShape(Struct):
     """The part of a move that names an action."""
 

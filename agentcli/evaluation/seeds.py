@@ -19,6 +19,7 @@ def paired_t(differences: Sequence[float]) -> tuple[float, float, float]:
     if len(differences) == 1:
         # One difference says nothing about others.
         return centre, -math.inf, math.inf
+    # Without any spread the t statistic is a division by 0, and scipy gives NaN.
     if min(differences) == max(differences):
         return centre, centre, centre
     interval = stats.ttest_1samp(differences, 0).confidence_interval(0.95)

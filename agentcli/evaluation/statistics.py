@@ -41,6 +41,7 @@ def wilson(successes: int, total: int) -> Interval:
     sampling = rate * (1 - rate) / total
     variance = sampling + Z_SQUARED / (4 * total * total)
     half = Z / shrinkage * math.sqrt(variance)
+    # At rates of 0 and 1 rounding may carry an end past the limit.
     low = max(0.0, centre - half)
     high = min(1.0, centre + half)
     return low, high
@@ -72,6 +73,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
         raise ValueError(
             f"pass@k needs 0 <= c <= n and 1 <= k <= n, got n={n}, c={c}, k={k}"
         )
+    # Whole numbers, so that only the division at the end rounds.
     all_wrong = math.comb(n - c, k)
     return 1.0 - all_wrong / math.comb(n, k)
 
@@ -154,6 +156,7 @@ def wilcoxon_exact(differences: Sequence[float]) -> float:
 def _two_sided(patterns: int, coins: int) -> float:
     """The p-value where `patterns` of fair coins are as extreme, on one side."""
     tail: float = patterns / 2**coins
+    # Where both sides are alike, the middle is counted twice.
     return min(1.0, 2 * tail)
 
 

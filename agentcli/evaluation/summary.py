@@ -82,6 +82,7 @@ def pass_at_k_summary(episodes: Iterable[Episode], k: int) -> dict[str, Rate]:
         for samples in successes.values():
             chance = pass_at_k(len(samples), sum(samples), attempts)
             chances.append(chance)
+        # One value a task: its samples are already in the estimate.
         interval = clustered_bootstrap([[chance] for chance in chances])
         mean = _share(sum(chances), len(chances))
         table[str(attempts)] = rated(mean, interval)

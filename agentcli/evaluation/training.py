@@ -200,6 +200,7 @@ def training_cost(iterations: Sequence[Iteration]) -> LoopCost:
     leaves = sum(one.leaves for one in counts)
     ledger = sum((one.ledger for one in rollouts), Ledger())
     seconds = {}
+    # All iterations name the same parts, some of them without a duration.
     for part in iterations[0].seconds:
         seconds[part] = _sum([one.seconds[part] for one in iterations])
     return LoopCost(

@@ -138,6 +138,7 @@ class Actor:
         except EngineError as error:
             self._broken = str(error)
         else:
+            # One start serves all copies: acting on a state leaves it as it is.
             states = (state,) * count
             self._instruction = state.instruction
             context = Context(
@@ -180,6 +181,7 @@ class Actor:
             request = msgspec.structs.replace(request, temperature=0.0)
         overlong_fails = self.settings.rollout.overlong == "failure"
         try:
+            # An EngineError too: an expert asks the engine for a plan.
             reply = await self._reply(self._policy, request)
         except (EngineError, PolicyError) as error:
             if isinstance(error, PromptTooLongError) and overlong_fails:
@@ -190,6 +192,7 @@ class Actor:
         answer = self.dialect.read(reply.text, node.moment)
         if not answer.problem or self.settings.rollout.parser is None:
             return Response(request.message, reply, answer)
+        # One number for each response that can be drawn here: it makes the seed.
         number = index * (self.settings.rollout.distinct + 1) + attempt
         asked = conversation_text(request.message, request.continued)
         parsed = await self._parsed(node, number, asked, reply.text)
@@ -211,6 +214,7 @@ class Actor:
             if not isinstance(result, EngineError):
                 states[number] = result
             elif response.error is None:
+                # The first by copy: which one failed first may depend on timing.
                 copy = f"env_{number}: " if node.moment.numbered else ""
                 response = replace(response, error=f"{copy}{result}")
         after = reached(node, index, actions, states)
@@ -221,6 +225,7 @@ class Actor:
         step = as_step(node, response, after, states, outcome)
         for picture in (*response.message.pictures, *shown_in(states)):
             self._pictures[picture.name] = picture.png
+        # Before the judge, whose note is looked up among the steps that were kept.
         self._steps.keep(after.lineage, step)
         end = replace(after, step=step)
         if self.settings.rollout.answer_judge is not None:
@@ -379,6 +384,7 @@ class Actor:
                 "shows them"
             )
         lineage = (*node.lineage, index)
+        # The first draw has the same seed whether or not repetitions are drawn again.
         again = ("again", attempt) if attempt else ()
         seed = derive_seed(self.seed, self.task.id, spelled(lineage), *again)
         return self._request_to(
@@ -386,6 +392,8 @@ class Actor:
             node,
             message,
             seed,
+            # The root's index, which all steps of a trajectory share: a scripted policy
+            # keeps its habits from it.
             episode_seed=derive_seed(self.seed, self.task.id, lineage[0]),
             turns=node.turns,
         )

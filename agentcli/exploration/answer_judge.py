@@ -62,6 +62,7 @@ class Judgement(msgspec.Struct, forbid_unknown_fields=True):
 
 def exam_at(world: World, task: Task, step: Step) -> Exam | None:
     """What the judge is asked about a step; None if the step is not an answer."""
+    # A trajectory that was cut off, or that broke, gave no answer.
     if step.action is None or step.outcome not in ENDS:
         return None
     return world.exam(task, step.action) if isinstance(world, Examining) else None

@@ -99,6 +99,7 @@ async def fork_progressively(
     # Lines 11-24.
     # The paper's N.
     for turn in range(settings.leaves - settings.roots):
+        # H is a mean over responses, so it needs one.
         candidates = [candidate for candidate in buffer.values() if candidate.surprises]
         # The policy never answered, so no state has an entropy.
         if not candidates:

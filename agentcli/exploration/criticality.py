@@ -47,9 +47,11 @@ async def explore(actor: Actor, settings: CriticalityRollout) -> Tree:
     trajectories = await follow_all(actor, root, range(settings.leaves))
     states = [root]
     for trajectory in trajectories:
+        # The root is listed once, and nothing can be drawn after the last step.
         states += trajectory[1:-1]
     draws = []
     for state in states:
+        # Indices that are taken: all trajectories leave the root, one any other state.
         own = settings.leaves if state is root else 1
         draws += [_draw(actor, state, own + n) for n in range(settings.draws)]
     await asyncio.gather(*draws)

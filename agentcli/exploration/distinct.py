@@ -53,6 +53,7 @@ class Draws:
         siblings = self._children[lineage[:-1]]
         before = [siblings[sibling] for sibling in siblings if sibling < lineage]
         settled: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        # Before the first await, so that every later sibling finds it to wait for.
         siblings[lineage] = settled
         final_action = ""
         try:

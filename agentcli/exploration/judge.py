@@ -83,6 +83,7 @@ async def ask_judge(
     names = [*tools, COT]
     context = node.moment.copies[0]
     for attempt in range(settings.attempts):
+        # No two questions at a node share a number, since it makes the seed.
         number = index * settings.attempts + attempt
         message = judge_message(context, tools, thought, query, problem)
         reply = await actor.ask("judge", node, message, number)

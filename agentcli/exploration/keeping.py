@@ -92,6 +92,7 @@ class Steps:
         """The steps in lineage order, after setting their ids and parents."""
         ids: dict[Lineage, int] = {}
         steps = []
+        # A tuple sorts before those that it begins, so parents come first.
         for position, lineage in enumerate(sorted(self._kept)):
             step = self._kept[lineage]
             step.id = position
@@ -110,6 +111,7 @@ class Steps:
                 # A second trajectory from the initial state is not a fork.
                 if len(lineage) > 1 and lineage[-1] > 0:
                     ledger.forks += 1
+        # What was left out is no part of the tree, and so nobody's sibling.
         at_start, of_forks = by_place(self._kept.values())
         siblings = at_start.plus(of_forks)
         ledger.leaves = len(self._leaves())

@@ -191,6 +191,7 @@ def outcome_of(
     # No copy is left to act in.
     if not moment.open:
         return Outcome.FAILURE
+    # The horizon comes last: a success in the last step still counts.
     return Outcome.TRUNCATED if len(after.lineage) >= max_steps else None
 
 

@@ -119,6 +119,7 @@ async def _step(
     chosen = COT
     if call.name != ANSWER:
         seed = derive_seed(actor.seed, actor.task.id, spelled(node.lineage), index)
+        # Seeded by the place: what other trajectories do does not change the draw.
         rng = random.Random(seed)
         chosen = select(verdict.scores, settings.select, settings.threshold, rng)
         call = ToolCall(chosen, call.argument)
@@ -153,10 +154,12 @@ def select(
     tools = [name for name in scores if name != COT]
     # `max` and `min` take the first of equals, so ties follow the order of the tools.
     highest = max(tools, key=scores.__getitem__)
+    # Rare-tool 4.1: only where it is "strictly superior".
     if scores[COT] > scores[highest]:
         return COT
     if rule == "greedy":
         return highest
+    # From the threshold on: 4.1 says greater, but Table 1 runs a tool at 6.0.
     viable = [name for name in tools if scores[name] >= threshold]
     if not viable:
         return COT

@@ -114,6 +114,7 @@ async def branch_out(
                 # Eq. 4-5: b = B where the response says <explore>, else 1; eq. 7 bounds
                 # it. Leaves that have ended still count.
                 more = min(settings.branching - 1, settings.leaves - current)
+                # One of the b_eff goes on in any case: only the others are new leaves.
                 following += [(place, 1 + number) for number in range(more)]
                 current += more
         frontier = following

@@ -101,6 +101,7 @@ async def by_outcome(actor: Actor, root: Node, index: int, polls: Polls) -> None
             if node.explores:
                 polls.held += 1
                 branches = []
+                # Child 0 is the trajectory's own, so B - 1 more make B.
                 for number in range(1, polls.limits.branching):
                     branches.append(follow(actor, node, number, polls))
                 others = await asyncio.gather(*branches)
@@ -167,6 +168,7 @@ def best(branches: list[list[Node]]) -> list[Node]:
         likelihood = mean_logprob(first.logprobs) if comparable else 0.0
         return ending, score, agreement, likelihood
 
+    # The first of equals is the trajectory as it was.
     return max(branches, key=worth)
 
 
@@ -198,6 +200,7 @@ def vote(samples: list[Response]) -> Response:
         logprobs = [mean_logprob(sample.reply.logprobs) for sample in group]
         return len(group), sum(logprobs) / len(group)
 
+    # The first of equals: a dict keeps the order in which actions were sampled.
     winners = max(supporters.values(), key=worth)
     return winners[0]
 

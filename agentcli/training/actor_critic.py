@@ -181,6 +181,7 @@ class Appraising:
     """
 
     def __init__(self, pair: Any, last_B: Tensor) -> None:
+        # Under this name `network_of` looks through the wrapper to find the head.
         self.module = pair
         self._last_B = last_B
         self.values_B = torch.zeros(0)

@@ -152,6 +152,7 @@ def load_trainable_critic(
         lora,
         "TOKEN_CLS",
         modules_to_save=[SCORE],
+        # Otherwise `all-linear` would also adapt the head, which is saved whole.
         exclude_modules=rf"{SCORE}(\..*)?",
     )
 
@@ -242,6 +243,8 @@ def _network(
 def _new_head(head: Head, width: int) -> nn.Module:
     """A new head whose last layer is 0, so that every value is 0."""
     last = nn.Linear(width, 1)
+    # Only the last layer: with a hidden layer of zeros as well, no weight would ever
+    # get a gradient.
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
     if head == "linear":
@@ -380,6 +383,8 @@ def _classifier(source: str, settings: PolicySettings) -> Any:
 
 def _class_scores(network: Any, ids_BT: Tensor, last_B: Tensor) -> Tensor:
     """The output for the only label, or the probability of the second of two."""
+    # Not the model's own forward: for sequences it finds the end by the padding's
+    # id, which may also be the last token of a row.
     hidden_BTD = network.base_model(input_ids=ids_BT, use_cache=False)[0]
     rows_B = torch.arange(len(last_B), device=last_B.device)
     scores_BL: Tensor = network.score(hidden_BTD[rows_B, last_B]).float()
@@ -457,6 +462,7 @@ class Appraiser:
         asked = [
             step
             for step in tree.steps
+            # A trajectory that never began has an errored leaf without a prompt.
             if step.prompt and step.stop is not StopReason.OVERLONG
         ]
         for step in asked:

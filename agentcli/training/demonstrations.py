@@ -81,6 +81,7 @@ def left_out(step: Step) -> str | None:
     """Why a step is not imitated (masked, invalid or empty); None if it is."""
     if step.mask is not None:
         return "masked"
+    # What only a parser could read would teach a form that the dialect refuses.
     if step.validity != Validity.VALID or PARSED in step.notes:
         return "invalid"
     return None if step.response.strip() else "empty"

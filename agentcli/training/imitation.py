@@ -320,6 +320,7 @@ class ImitationTraining(TrainingTemplate[SftSettings]):
             lr_scheduler_type=settings.schedule,
             warmup_steps=math.ceil(settings.warmup_ratio * self.updates),
             weight_decay=settings.weight_decay,
+            # TRL must not cut, pack or tokenise: the samples are planned already.
             max_length=None,
             packing=False,
             dataset_kwargs={"skip_prepare_dataset": True},
@@ -484,6 +485,7 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         self._packing = packing
         self._pad: int = tokenizer.pad_token_id
         self._tokens = 0
+        # Where Triton is missing, TRL's head would score every position of a row.
         on_cpu = args.device.type == "cpu"
         self._by_trl = not (on_cpu or packing or is_sharded(model))
         super().__init__(

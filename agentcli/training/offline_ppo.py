@@ -133,6 +133,8 @@ class OfflinePpoTraining(PairTraining):
         appraisal = Appraisal(
             self.model, self.plan, scorer, self.job.snapshot, self.identity
         )
+        # No snapshot is restored yet, so these are the models that training starts
+        # from, also where it resumes.
         appraisal.compute()
         return OfflinePpoTrainer(
             self.model, arguments, appraisal, self.settings, self.options
@@ -232,6 +234,7 @@ def _row(
         message=message_of(step),
         turns=turns_before(given.tree, step),
         token_ids=token_ids,
+        # Both are the appraisal's: it knows the old models of each epoch.
         logprobs=[0.0] * len(token_ids),
         advantage=0.0,
         weight=entry.weight,
@@ -479,6 +482,7 @@ class OfflinePpoTrainer(RowTrainer):
         """The metrics line of an update; ends the epoch if the update went too far."""
         epoch = self._plan.updates[latest.update - 1].epoch
         sums = self._sums.take(self._plan.processes)
+        # The sums are over all ranks, so all of them stop at the same update.
         stopped = sums["squared"] > self._options.stop_at
         if stopped:
             self.recorder.counters[STOPPED] = epoch + 1

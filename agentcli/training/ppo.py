@@ -160,6 +160,7 @@ class PpoTrainer(PolicyTrainer):
             loss=value_loss.detach().double(),
             **value_sums(values_B, inputs["returns_B"], inputs["present_B"]),
         )
+        # The policy's loss has this factor already: DDP averages gradients.
         return policy_loss + value_loss * self._plan.processes.size
 
     def line(self, latest: TrainerUpdate) -> PpoMetrics:

@@ -123,6 +123,7 @@ class PreferenceTraining(ObjectiveTraining):
             DPOConfig,
             rows=1,
             beta=self.options.beta,
+            # Long pairs have been left out and counted. TRL would cut them.
             max_length=None,
             precompute_ref_log_probs=True,
             disable_dropout=False,
@@ -365,6 +366,7 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
                 logps[index] = reference.logps_2
         # Every rank has scored its own pairs and left 0 for the others.
         plan.reference = sum_over_ranks(logps, processes).cpu()
+        # Its numbers are all that is needed, so its memory is freed.
         self.ref_model = None
         return dataset
 

@@ -324,6 +324,8 @@ def _trained_entries(
         else:
             counts.rows_inherited += inherits
             entries.append(entry)
+    # As in DAPO's dynamic sampling (section 3.2), such a tree leaves every mean, and
+    # not only the gradient.
     if update == "spread" and not any(entry.advantage for entry in entries):
         counts.rows_without_spread += len(entries)
         return []
@@ -468,6 +470,7 @@ def _shared(one: list[Step], other: list[Step]) -> int:
     shared = 0
     for first, second in zip(one, other, strict=False):
         same_response = first.token_ids == second.token_ids
+        # Two empty lists are equal: where no model was asked, texts decide.
         if not first.token_ids:
             same_response = same_response and first.response == second.response
         if first.request != second.request or not same_response:

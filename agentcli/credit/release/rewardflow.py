@@ -69,7 +69,9 @@ def release_moves(
         states=states,
         values=values,
         next_values=next_values,
+        # Pruned steps only leave the graph: the release keeps every step in its group.
         pruned=[False] * len(states),
+        # Also without a success, where the release leaves the penalties in A_action.
         informed=True,
         size=GraphSize(
             nodes=len(state_values),

@@ -71,9 +71,12 @@ def write_tensors(
                 for name, value in tensors.items()
             }
             save_file(local, temporary, metadata)
+            # On the disk before it takes the name, or a power cut could leave the name
+            # to an incomplete file.
             with open(temporary, "rb+") as file:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
+        # Also at an interrupt, which is no Exception.
         except BaseException:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
@@ -143,6 +146,7 @@ def load_quantised(
         **options,
     )
     prepare: Any = prepare_model_for_kbit_training
+    # The Trainer decides about that, as for every other model.
     return prepare(network, use_gradient_checkpointing=False)
 
 
@@ -167,6 +171,7 @@ def is_base(reference: str | None, model: Any) -> bool:
     if not hasattr(model, "disable_adapter"):
         return False
     base = model.peft_config["default"].base_model_name_or_path
+    # Names first: an id of the hub is no path.
     if reference is None or reference == base:
         return True
     return (
@@ -254,6 +259,7 @@ def replacing(out: Path) -> Iterator[Path]:
             temporary.mkdir(parents=True)
             yield temporary
             if out.exists():
+                # A folder that holds files cannot be replaced, so it steps aside.
                 os.replace(out, old)
             os.replace(temporary, out)
     finally:

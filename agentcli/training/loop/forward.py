@@ -179,6 +179,7 @@ class _ChunkedHead(torch.autograd.Function):
             slopes_nV = tempered(logits_nV, temperatures_n).softmax(-1).neg_()
             targets_n1 = task.targets_N[part, None]
             slopes_nV.scatter_add_(1, targets_n1, torch.ones_like(slopes_nV[:, :1]))
+            # `tempered` divides by T, the last factor of the formula.
             slopes_nV *= tempered(gradients[0][part, None], temperatures_n)
             cast_nV = slopes_nV.to(ctx.dtype)
             to_hidden_ND[part] = cast_nV @ weight_VD
@@ -228,6 +229,7 @@ def network_of(model: Any) -> Any:
 
 def in_chunks(network: Any, head: Any, tokens: int) -> bool:
     """Whether the logits of so many tokens are many, and exactly what the head gives."""
+    # Not isinstance: a 4-bit head is a Linear too, and its weight is no matrix.
     if type(head) is not nn.Linear or head.bias is not None:
         return False
     if tokens * head.out_features <= LOGITS_AT_ONCE:
@@ -249,6 +251,7 @@ def head_as(
     """
     head = network_of(model).get_output_embeddings()
     linear = head.forward if dtype is None else partial(_linear, head, dtype)
+    # An attribute hides the method of the class until it is deleted.
     head.forward = partial(compute, linear)
     try:
         yield
@@ -303,6 +306,7 @@ def tempered(logits_NV: Tensor, temperatures_N: Tensor | None) -> Tensor:
     logits_NV = logits_NV.float()
     if temperatures_N is None:
         return logits_NV
+    # The sampler's own floor, or the two distributions would differ.
     return logits_NV / temperatures_N[:, None].clamp(min=SMALLEST_TEMPERATURE)
 
 
@@ -358,6 +362,8 @@ def response_logprobs(
     batch = {name: value.to(device) for name, value in batch.items()}
     first_N, *others = [None if one is None else one.to(device) for one in temperatures]
     looks = [logprobs_look(batch["targets_N"], other_N) for other_N in others]
+    # As in training: old values in another precision would give first ratios
+    # other than 1.
     with precision(device, bf16):
         logprobs_N, seen = target_scores(model, batch, first_N, looks, head_dtype)
     return [each_N.cpu() for each_N in (logprobs_N, *seen)]

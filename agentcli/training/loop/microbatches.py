@@ -256,6 +256,7 @@ def row_tokens(row: TokenRow) -> TokenIds:
 
 def sort_key(row: TokenRow) -> bytes:
     """A key that sorts rows by their tokens."""
+    # Big-endian, so that bytes sort as the numbers do.
     return row_tokens(row).astype(">u4").tobytes()
 
 
@@ -477,6 +478,7 @@ def check_packed(
     depends on the precision.
     """
     scores = []
+    # Two at least, whatever their length: one row alone shares nothing.
     compared = list(rows[:2])
     for prompt, response in rows[2:ROWS_COMPARED]:
         length = len(prompt) + len(response)

@@ -163,6 +163,7 @@ def put_optimizer_tensors(
             if f"{part}/{name}" in expected:
                 state[part] = tensors[f"{part}/{name}"].to(parameter.device)
         step = tensors[f"step/{name}"]
+        # The same for all: `fill_gradients` lets no parameter miss an update.
         updates = int(step.item())
         # bitsandbytes counts updates with a plain number.
         state["step"] = updates if in_8_bits else step.to(parameter.device)
@@ -311,6 +312,7 @@ class Snapshots(TrainerCallback):
         self._every = every
         self._trained = trained
         self._processes = processes
+        # Random states are stored a row for each process, so their number must match.
         self._facts: Facts = {**facts, "processes": processes.size}
         self._random: dict[str, Tensor] = {}
         if self.path is not None and is_there(self.path):
@@ -355,6 +357,7 @@ class Snapshots(TrainerCallback):
             metadata = file.metadata() or {}
             values = json.loads(metadata.get("snapshot", ""))
             header = msgspec.convert(values, SnapshotHeader)
+        # The header comes first: tensors of another training are never read.
         self._check(path, header)
         with naming_damage(path), safe_open(path, "pt") as file:
             self._put(file, header)
@@ -426,6 +429,7 @@ def random_state(device: torch.device) -> dict[str, Tensor]:
     """
     _, words, gauss = random.getstate()
     _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    # NaN stands for None, which a tensor cannot hold.
     second_gauss = math.nan if gauss is None else gauss
     states = {
         "python": torch.tensor(words, dtype=torch.int64),
@@ -445,6 +449,7 @@ def restore_random_state(states: dict[str, Tensor], device: torch.device) -> Non
     """Restores the states. Raises KeyError if one is missing."""
     second_gauss = states["python_gauss"].item()
     gauss = None if math.isnan(second_gauss) else second_gauss
+    # 3 is the version of the form in which Python gives its state.
     random.setstate((3, tuple(states["python"].tolist()), gauss))
 
     *keys, position, has_gauss = states["numpy"].tolist()

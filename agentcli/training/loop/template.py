@@ -227,6 +227,7 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
             recorder.writing(),
             open_trackers(tracked, before, recorder.done) as recorder.track,
         ):
+            # A kill may have come after the last update and before the checkpoint.
             if recorder.done < updates:
                 trainer.train()
         return recorder.lines
@@ -281,6 +282,7 @@ def adamw(
     warmup = max(1, settings.warmup_updates)
 
     def rate(update: int) -> float:
+        # Else every iteration of a loop would warm up anew.
         return min(1.0, (before + update + 1) / warmup)
 
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)

@@ -191,12 +191,17 @@ def trainer_arguments(
             disable_tqdm=True,
             save_strategy="no",
             logging_strategy="steps",
+            # Updates are recorded in `log`, so it must be called after each of them.
             logging_steps=1,
+            # The filter would put the mean of other losses in the place of one that is
+            # not finite, which `log` refuses.
             logging_nan_inf_filter=False,
+            # Batches have fields of their own, which no model's forward names.
             remove_unused_columns=False,
             dataloader_pin_memory=cuda,
             ddp_find_unused_parameters=sees,
             ddp_timeout=GROUP_SECONDS,
+            # The plan already holds the updates of all epochs.
             num_train_epochs=1,
             **more,
         )
@@ -253,6 +258,7 @@ class PlannedTrainer(Trainer, ABC):
 
     def get_train_dataloader(self) -> DataLoader[dict[str, Tensor]]:
         """The microbatches as planned: shuffled, padded and assigned to this rank."""
+        # Not prepared by accelerate, which would deal the microbatches to ranks again.
         return DataLoader(self.microbatches(self.recorder.done), batch_size=None)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Any]:

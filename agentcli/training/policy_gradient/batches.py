@@ -238,6 +238,8 @@ def _order(
     """The rows in the order of an epoch: shuffled, or grouped as train.order says."""
     order = settings.order
     if order is None:
+        # The steps of a conversation begin alike: together in an update, they can share
+        # a sequence.
         order = "trajectories" if any(row.turns for row in rows) else "rows"
     if order == "rows":
         return shuffled(len(rows), "train rows", seed, epoch)
@@ -455,6 +457,7 @@ def prepare_logprobs(
     elif penalised:
         frozen = load_frozen(str(reference))
         place(frozen, settings, plan.processes, device)
+        # Packed as well, and it may be a model of another kind than the policy.
         check_packed(plan, frozen, pad, device)
         (tokens.reference,) = scorer.score(frozen, every_row, [tokens.temperature])
     return gap

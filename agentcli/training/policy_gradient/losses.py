@@ -91,10 +91,12 @@ def token_losses(
     advantages_N = batch["advantages_N"]
     ratio_N = _ratios(logprobs_N - old_N, batch, settings)
     low = 1 - settings.clip
+    # DAPO eq. 10: a bound of its own, since an unlikely token needs room to grow.
     high = 1 + (settings.clip_high or settings.clip)
     clamped_N = ratio_N.clamp(low, high)
     # The lower bound of Schulman et al. 2017, eq. 7.
     surrogate_N = torch.minimum(ratio_N * advantages_N, clamped_N * advantages_N)
+    # Elsewhere the minimum is the unclipped term, which keeps its gradient.
     risen_N = (advantages_N > 0) & (ratio_N > high)
     fallen_N = (advantages_N < 0) & (ratio_N < low)
     clipped_N = risen_N | fallen_N
@@ -124,6 +126,8 @@ def _ratios(
     if settings.ratio == "token":
         return torch.exp(differences_N)
     lengths_B = batch["lengths_B"]
+    # The mean and not the sum, or long responses would leave the clip range by
+    # their length alone.
     means_B = row_sums(differences_N, lengths_B) / lengths_B
     return torch.exp(means_B).repeat_interleave(lengths_B)
 

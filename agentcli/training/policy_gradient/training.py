@@ -78,6 +78,7 @@ class RowTraining(ObjectiveTraining):
     @property
     def pad(self) -> int:
         """The token that fills shorter rows."""
+        # Any token would do: no position that counts attends to the padding.
         return self.tokenizer.pad_token_id or 0
 
     def order(self) -> list[Any]:
@@ -255,6 +256,7 @@ class PolicyTrainer(RowTrainer):
         logprobs_N, seen = target_scores(
             model, inputs, temperatures_N, looks, head_dtype(self._settings)
         )
+        # Without a second look, the sampler's temperature is the row's own.
         entropies_N, as_sampled_N = [*seen, logprobs_N.detach()][:2]
         losses = token_losses(logprobs_N, inputs, self._settings)
         loss = (inputs["weights_N"] * losses.loss_N).sum()
