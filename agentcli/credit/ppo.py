@@ -110,6 +110,7 @@ def _values(survey: Survey) -> list[float]:
                 "ppo needs a critic's value on every step; sample with rollout "
                 "--critic DIR, or take --method grpo"
             )
+        # Written with `not <`, so that NaN is refused.
         if step.value is not None and not abs(step.value) < LARGEST:
             raise DataError(
                 f"task {shown(tree.task.id)}: steps[{step.id}].value: {step.value} is "

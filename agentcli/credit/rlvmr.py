@@ -131,6 +131,7 @@ def _earned(survey: Survey, tags: list[str | None], first_mends: bool) -> list[f
     earned = [0.0] * len(steps)
     for visit in survey.visits():
         if visit < 0:
+            # What was tried down here is new again for the siblings.
             tried[actions[~visit]] -= 1
             continue
         action = actions[visit]

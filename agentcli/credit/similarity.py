@@ -153,6 +153,7 @@ def embed(texts: Sequence[str], model: str) -> "torch.Tensor":
         weights = mask.unsqueeze(-1).float()
         sums.index_add_(0, rows, (states.float() * weights).sum(1))
         counts.index_add_(0, rows, weights.sum(1))
+    # A tokenizer without special tokens gives an empty text no token at all.
     return torch.nn.functional.normalize(sums / counts.clamp(min=1), dim=1)
 
 

@@ -121,6 +121,7 @@ class CreditStatistics:
         self._without_success += successes == 0
         if self._outcome == "score":
             totals = score_sums(tree)
+            # The sums are exact, so equal scores are one element.
             is_equal = len({totals[leaf.id] for leaf in ends}) < 2
         else:
             is_equal = successes in (0, len(ends))

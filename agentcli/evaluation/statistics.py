@@ -73,7 +73,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
         raise ValueError(
             f"pass@k needs 0 <= c <= n and 1 <= k <= n, got n={n}, c={c}, k={k}"
         )
-    # Whole numbers, so that only the division at the end rounds.
+    # Whole numbers: a product of many quotients would add up its rounding.
     all_wrong = math.comb(n - c, k)
     return 1.0 - all_wrong / math.comb(n, k)
 

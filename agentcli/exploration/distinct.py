@@ -60,6 +60,8 @@ class Draws:
             drawn = await sample(0)
             thrown_away = 0
             if before:
+                # Not gather: if this child is cancelled, it would cancel the
+                # siblings' futures, too.
                 await asyncio.wait(before)
             # S of the docstring. A malformed response takes no action that could be
             # repeated.

@@ -167,6 +167,7 @@ class ActorCritic(nn.Module):
         self, input_ids: Tensor, logits_to_keep: Tensor, last_B: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Logits (B, K, V) of the actor, and V (B,) at position `last_B`, in float32."""
+        # Both in one pass: DDP sees only what runs in the forward of its module.
         output = self.actor(
             input_ids=input_ids, logits_to_keep=logits_to_keep, use_cache=False
         )

@@ -426,6 +426,7 @@ def _chances_of_yes(
     answers: list[int], network: Any, ids_BT: Tensor, last_B: Tensor
 ) -> Tensor:
     """The probability of Yes when only Yes and No are possible."""
+    # The model keeps the same columns of all rows, so each row then picks its own.
     columns_K, kept_B = last_B.unique(return_inverse=True)
     output = network(input_ids=ids_BT, logits_to_keep=columns_K, use_cache=False)
     rows_B = torch.arange(len(last_B), device=last_B.device)

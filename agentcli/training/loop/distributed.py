@@ -192,6 +192,7 @@ def whole_weights(model: nn.Module) -> dict[str, Tensor] | None:
     options = StateDictOptions(
         full_state_dict=True,
         cpu_offload=True,
+        # The base of an adapter is on the disk already.
         ignore_frozen_params=hasattr(model, "peft_config"),
     )
     weights: dict[str, Any] = get_model_state_dict(model, options=options)

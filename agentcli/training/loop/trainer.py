@@ -243,6 +243,7 @@ class PlannedTrainer(Trainer, ABC):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        # In the place of its progress bar, the Trainer would print every log.
         self.remove_callback(PrinterCallback)
         # compute_loss normalises over the whole update. Otherwise Trainer would divide
         # by the number of microbatches.
