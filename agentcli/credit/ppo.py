@@ -114,7 +114,7 @@ def _values(survey: Survey) -> list[float]:
         if step.value is not None and not abs(step.value) < LARGEST:
             raise DataError(
                 f"task {shown(tree.task.id)}: steps[{step.id}].value: {step.value} is "
-                "not finite"
+                f"not below {LARGEST:g}"
             )
         values.append(step.value or 0.0)
     return values

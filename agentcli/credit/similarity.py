@@ -87,7 +87,9 @@ def difflib_clusters(keys: Sequence[str], threshold: float) -> dict[str, str]:
         for first, matcher in matchers.items():
             matcher.set_seq1(key)
             # Two upper bounds are checked first, because the ratio itself is slow.
-            if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < threshold:
+            if matcher.real_quick_ratio() < threshold:
+                continue
+            if matcher.quick_ratio() < threshold:
                 continue
             if matcher.ratio() >= threshold:
                 clusters[key] = first

@@ -106,6 +106,8 @@ class LearnedStatistics(Struct):
     """Rows without a gradient; with a KL term (beta > 0) none is."""
     rows_unassigned: Count = 0
     rows_not_critical: Count = 0
+    rows_without_spread: Count = 0
+    rows_without_tokens: Count = 0
     means: dict[str, float] = {}
     """Over the updates, e.g. of the entropy."""
 
@@ -258,6 +260,7 @@ def _responses(iterations: Sequence[Iteration]) -> ResponsesUpdated | None:
             return None
         updated += learned.rows - learned.rows_skipped
         given += learned.rows + learned.rows_unassigned + learned.rows_not_critical
+        given += learned.rows_without_spread + learned.rows_without_tokens
     share = updated / max(1, given)
     return ResponsesUpdated(updated=updated, given=given, share=share)
 

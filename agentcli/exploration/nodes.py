@@ -108,7 +108,7 @@ class Response:
     redrawn: int = 0
     """The number of responses thrown away before this one."""
     parsed: bool = False
-    """Whether the answer was read by a parser model (parser.py)."""
+    """Whether the answer was read by a parser model (rollout.parser)."""
 
 
 def reached(

@@ -60,6 +60,11 @@ def test_sums_by_hand() -> None:
     assert cost.success_by_part == [0.25, 1.0]
 
 
+def test_responses_of_trees_without_spread_were_given_too() -> None:
+    cost = training_cost([iteration(train=trained(updates=1, rows=4, rows_without_spread=5, rows_without_tokens=1))])
+    assert cost.responses == ResponsesUpdated(updated=4, given=10, share=0.4)
+
+
 def test_success_has_no_interval_and_no_sum() -> None:
     """Leaves of one tree, and of unlike policies, are no sample to compute one from."""
     assert not hasattr(training_cost([iteration()]), "success")

@@ -430,11 +430,11 @@ def prepare_logprobs(
     start_is_reference = penalised and reference is None and not shared
     scorer = RowScorer(plan, pad, device, settings.bf16, head_dtype(settings))
 
-    # The first update is a random sample, which is enough to measure the gap.
     scored: Sequence[int] = every_row[: settings.rows_per_update]
     if settings.recomputes or start_is_reference:
         scored = every_row
     elif plan.updates:
+        # A random sample, which is enough to measure the gap.
         scored = plan.updates[0].rows
     temperatures = [tokens.temperature]
     if tokens.sampled_temperature is not None:

@@ -146,7 +146,7 @@ def token_weights(
     token_weights_R = weights_R.double()
     if aggregate == "step":
         # RewardFlow eq. 11: mean over trajectories of mean over steps of mean over
-        # tokens. The share is the weight of a step in its trajectories (`rows.py`).
+        # tokens. The share is the weight of a step in its trajectories (`steps.py`).
         token_weights_R = token_weights_R * shares_R.double() / lengths_R
     elif aggregate == "sequence":
         # Mean over rows of mean over tokens.
