@@ -49,12 +49,14 @@ def compare(
     notes: list[str] = []
     comparison = RunComparison(first=names[0], evaluations={})
     files = evaluations_of(places, labels, notes)
+    # A generator, so that the episodes of all labels are never in memory at once.
     read = (
         (label, read_alike(dict(zip(names, paths, strict=True))))
         for label, paths in files.items()
     )
     add_evaluations(comparison, read, notes)
     if not labels:
+        # With evaluations to show, what else cannot be compared is only worth a note.
         optional = bool(comparison.evaluations)
         try:
             comparison.trees = _trees(places, notes)

@@ -86,6 +86,8 @@ class QualityPlan:
         """The file of a cell. Its name has a digest of all that the cell depends on."""
         study = self.study
         place = msgspec.structs.replace(study.places()[tunnel], about="")
+        # What no cell depends on is blank, so that changing it measures nothing again.
+        # The budget only scales figures afterwards (cosine_at).
         kept = msgspec.structs.replace(
             study,
             title="",
@@ -219,6 +221,7 @@ def cosine_at(cell: QualityCell, budget: int) -> float | None:
     """
     if cell.bias is None or cell.variance is None:
         return None
+    # `off` is the square of the tangent, and cos = (1 + tan^2)^(-1/2).
     off = cell.bias.value + cell.variance.value * cell.steps / budget
     # The bias is estimated without bias, and may be below 0.
     return float((1 + max(off, 0.0)) ** -0.5)
@@ -281,6 +284,7 @@ async def _measure(
         if cell.unmeasured is None:
             measured[name] = arm
     if measured:
+        # Any of them will do: the methods of a job have equal rollouts (plan).
         trees = await _grown(study.groups, ground, next(iter(measured.values())))
         steps = float(np.mean([tree.ledger.steps for tree in trees]))
         for name, arm in measured.items():

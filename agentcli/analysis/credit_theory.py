@@ -79,6 +79,7 @@ def closed_form(
     independent = arm.rollout.method == "chain"
     if not independent or not _weighed_alike(field, arm):
         return None
+    # The penalty is no part of the return whose gradient is compared.
     if options.knocks and switches.invalid_penalty:
         return None
     pays = options.reward == "end" or switches.outcome == "score"
@@ -99,6 +100,7 @@ def closed_form(
 def _weighed_alike(field: Field, arm: MeasuredArm) -> bool:
     """Whether all steps weigh alike, also those of trajectories of other lengths."""
     options = field.world.options
+    # Without these every game takes the same number of steps.
     waste = options.turns or options.looks or options.knocks
     return arm.aggregate != "step" or (options.wrong == "on" and not waste)
 
@@ -106,6 +108,7 @@ def _weighed_alike(field: Field, arm: MeasuredArm) -> bool:
 def _is_unbiased(arm: MeasuredArm) -> bool:
     switches = arm.switches
     if arm.credit == "ppo":
+        # The objective is not discounted.
         return bool(switches.gamma == 1)
     if arm.credit != "rloo":
         return False
@@ -188,6 +191,8 @@ async def enumerated(
     while True:
         tree = await field.grow(arm.rollout, 0, policy)
         trees += 1
+        # A large tunnel ends at its first tree by the estimate, and by the count
+        # where the first path was short.
         if max(trees, script.trees) > MOST_TREES:
             return None
         if facts.needs_values or facts.needs_scores:
@@ -197,6 +202,7 @@ async def enumerated(
         total += script.chance * push
         weight += script.chance * rows
         if not script.advance():
+            # A mean over steps, made as long as a sum over a game (Pushes.length).
             return exact.steps * total / (weight or 1.0)
 
 

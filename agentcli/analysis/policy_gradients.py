@@ -156,6 +156,7 @@ class Logits:
     ) -> tuple[Row, float]:
         """The sum over rows of w A grad log pi, and the sum of w."""
         vector = np.zeros(self.size)
+        # pi is the same for every move at a view, so it is taken off once, at the end.
         at_view: defaultdict[str, float] = defaultdict(float)
         total = 0.0
         given = TreeAndCredit(tree, credit, 1, "tree", "credit")
@@ -237,6 +238,7 @@ def figures(pushes: Pushes) -> Figures:
     size = float(truth @ truth)
     whole = scale**2 * size
     variance = float((rest**2).sum()) / (groups - 1)
+    # Bias is measured across the truth only, so only this spread adds to its square.
     across = rest - np.outer(rest @ truth / size, truth)
     covariance = across.T @ across / (groups - 1)
     # The squared length of a mean holds its own variance, which is taken off. What is
@@ -255,6 +257,7 @@ def estimates(pushes: Pushes, update: int) -> dict[str, Estimate]:
     """
     updates = len(pushes.weights) // update
     number = np.arange(len(pushes.weights)) // update
+    # The last groups may fill no update, and the jackknife takes equal parts.
     used = pushes.only(number < updates)
     number = number[: len(used.weights)]
     values = figures(used)
@@ -267,6 +270,7 @@ def estimates(pushes: Pushes, update: int) -> dict[str, Estimate]:
         error = math.sqrt(squares[place])
         result[name] = Estimate(value=values[place], error=error)
     truth = used.truths.mean(axis=0)
+    # The cosine of all groups together would be that of one far larger update.
     cosines = [
         _cosine(used.sums[number == one].sum(axis=0), truth) for one in range(updates)
     ]

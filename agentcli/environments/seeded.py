@@ -18,6 +18,7 @@ from agentcli.errors import EngineError
 from agentcli.records.section import Finite
 from agentcli.records.types import LARGEST_REWARD, Task
 
+# More seeds would run into those of the next split.
 Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 FIRST_SEEDS = {"train": 0, "valid": 1_000_000, "test": 2_000_000}
 """Split -> the seed of its first task. No two splits share a seed."""
@@ -85,6 +86,7 @@ def seeded_tasks(
 def seed_of(task: Task) -> int:
     """The seed of a task. Raises EngineError for a task of another world."""
     seed = task.id.rpartition("/")[2]
+    # isdigit() also accepts superscripts, on which int() raises ValueError.
     if not seed.isdecimal():
         raise EngineError(f"task {task.id}: its id does not end with a seed")
     return int(seed)
@@ -145,6 +147,7 @@ class Play:
 
     def refuse(self) -> Observation:
         """The observation after an unknown action: the state is unchanged."""
+        # Not of `last`: a second refusal in a row would repeat the sentence.
         self.last = msgspec.structs.replace(
             self._standing,
             text=f"{UNKNOWN_ACTION}\n{self._standing.text}",

@@ -82,6 +82,7 @@ class Bm25Index:
         """
         known = [self._vocabulary[word] for word in words if word in self._vocabulary]
         scores = self._scores(known[:longest])
+        # Lucene's idf is above 0 for any word, so only texts without a word score 0.
         candidates = np.flatnonzero(scores >= _bound(scores, number))
         # Ties at the last place are kept here, and cut by the stable sort below.
         if len(candidates) > number:

@@ -82,6 +82,8 @@ class Process:
         self._outbox = bytearray()
         self._stderr_end = b""
         self._gone: asyncio.Future[None] = self._loop.create_future()
+        # Python's descriptors are not inherited (PEP 446), so no other worker keeps
+        # this lifeline open.
         theirs, self._lifeline = os.pipe()
         try:
             self._popen = _start(command, theirs)
@@ -102,6 +104,7 @@ class Process:
         It does not wait for the event loop, since a busy loop would use up the time
         until the deadline.
         """
+        # A frame must not overtake what still waits.
         sent = 0 if self._outbox else self._push(frame)
         if sent < len(frame):
             if not self._outbox:
@@ -192,6 +195,7 @@ class Process:
         # Children of its engines may still be running: kill them too.
         self.kill()
         code = self._popen.wait()
+        # What it wrote as it died may not have been read yet, and `_end` quotes it.
         with contextlib.suppress(MemoryError):
             self._listen()
         self._loop.remove_reader(self._stdout)
@@ -217,6 +221,7 @@ class Process:
 
 
 def _start(command: Sequence[str], lifeline: int) -> "subprocess.Popen[bytes]":
+    # The order of sets follows from hashes, and a replay may run in another worker.
     environ = os.environ | {"PYTHONHASHSEED": "0"}
     # Another Python has packages of its own, and ssh passes no lifeline on.
     if not command:
@@ -230,6 +235,7 @@ def _start(command: Sequence[str], lifeline: int) -> "subprocess.Popen[bytes]":
         stderr=subprocess.PIPE,
         pass_fds=[lifeline],
         env=environ,
+        # killpg then reaches the children of engines, and resident_mb finds them.
         start_new_session=True,
     )
 
@@ -390,6 +396,8 @@ class Link:
 
     def received(self, process: Process, payload: bytes) -> None:
         """Handles a reply from the process: it answers the first call."""
+        # A process that is being killed may still have answered; its calls are with the
+        # next one, or have failed.
         if process is not self._process or not self._calls:
             return
         reply: frames.Reply
@@ -399,6 +407,7 @@ class Link:
             fault = f"its answer is not what the protocol allows: {error}"
             reply = frames.Failed("EngineError", fault)
         call = self._calls.popleft()
+        # The alarm stays as it is: if it comes too early, `_judge` sets it again.
         self._since = self._loop.time()
         if call is self._setup:
             self._set_up(call, reply)
@@ -432,6 +441,7 @@ class Link:
         request = frames.encode_frame(self._settings)
         setup = PendingCall(request, self._starting, SETUP_SECONDS)
         self._setup = setup
+        # Answers carry no number, so the order here is the order of the frames below.
         self._calls.appendleft(setup)
         try:
             self._process = Process(
@@ -522,4 +532,6 @@ class Link:
 
     def _fail_all(self, error: errors.AgentCliError | MemoryError) -> None:
         while self._calls:
+            # An error of its own for each: callers that raise one exception would mix
+            # their tracebacks in it.
             self._calls.popleft().fail(type(error)(str(error)))

@@ -115,6 +115,7 @@ class EnginePool:
         self._links = [
             Link(self._settings, self._engines) for _ in range(self._settings.processes)
         ]
+        # Where __aenter__ raises, Python does not call __aexit__.
         try:
             await asyncio.gather(*(link.start() for link in self._links))
         except BaseException:
@@ -137,6 +138,7 @@ class EnginePool:
         try:
             answer = _expect(frames.Opened, await self._open_task(opened.link, request))
         except BaseException:
+            # The caller has no State to release: the worker would stay busy.
             await self.release(task.id)
             raise
         observation = answer.start.observation
@@ -261,6 +263,7 @@ class EnginePool:
         )
         whole = msgspec.structs.replace(request, history=history)
         try:
+            # A history holds every observation, and is rarely needed.
             reply = await link.call(request, label)
             if not isinstance(reply, frames.Lost):
                 return reply

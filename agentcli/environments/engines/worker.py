@@ -209,6 +209,7 @@ class Host:
         _check_text(history, 0, observation.text)
         brief = slot.engine if isinstance(slot.engine, Retracing) else None
         for index, action in enumerate(history.actions, start=1):
+            # The last observation is kept with the state, so it must be whole.
             if brief and index < len(history.actions):
                 text = brief.retrace(action)
             else:
@@ -347,6 +348,7 @@ def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
     """Buffered copies of stdin and stdout, hidden from engines and child processes."""
     requests = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
+    # An engine that reads stdin would take requests; null ends at once.
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -367,6 +369,7 @@ def _hang_on(lifeline: int) -> None:
     Nothing is ever written to it (fcntl(2): F_SETOWN, F_SETSIG, O_ASYNC). The kernel is
     needed because a process that is stopped, or stuck in C code, cannot end itself.
     """
+    # A negative number names a group (fcntl(2)), so engines' children get it too.
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
@@ -407,6 +410,7 @@ def _set_up(payload: bytes) -> tuple[Host | None, bytes]:
         host = Host(world, setup.settings, setup.engines)
         return host, frames.encode_frame(frames.Ready(host.solvable))
     except (Exception, SystemExit) as error:
+        # A module of the user's may call sys.exit when it is imported.
         return None, frames.encode_frame(failure(error))
 
 

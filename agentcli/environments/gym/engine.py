@@ -41,6 +41,8 @@ class GymEngine:
         solve: Solve | None = None,
     ) -> None:
         if solve is not None:
+            # Set only here, since an engine is Solvable by having it. A planner tries
+            # actions, so it gets a copy.
             self.plan = lambda: list(solve(copy.deepcopy(self._environment)))
         self._environment = environment
         self._options = options
@@ -64,6 +66,7 @@ class GymEngine:
         if value is None:
             return self._play.refuse()
         seen, reward, terminated, truncated, info = self._environment.step(value)
+        # Both may be true in one step (Gymnasium's TimeLimit); the end itself counts.
         ending: Ending = "truncated" if truncated else None
         if terminated:
             ending = "terminated"
@@ -120,10 +123,12 @@ class CopyingGymEngine(GymEngine):
         return start
 
     def snapshot(self) -> GymCopy:
+        # What a Play holds is replaced and never changed, so a shallow copy is enough.
         return GymCopy(copy.deepcopy(self._environment), copy.copy(self._play))
 
     def restore(self, snapshot: GymCopy) -> Observation:
         """Continues with a copy of the snapshot."""
+        # A snapshot can be restored any number of times, so it is never played itself.
         self._environment = copy.deepcopy(snapshot.environment)
         self._play = copy.copy(snapshot.play)
         return self._play.last
@@ -132,6 +137,7 @@ class CopyingGymEngine(GymEngine):
         """Raises UsageError if two copies behave differently."""
         try:
             first = self.snapshot()
+            # If copies share state, the second way begins where the first one ended.
             ways = [self._way(first), self._way(first)]
         except (TypeError, NotImplementedError, RecursionError) as error:
             raise UsageError(

@@ -210,6 +210,7 @@ def map_figure(
     lines = math.ceil(len(panels) / MOST_COLUMNS)
     height = 1.5 + 0.25 * len(rows) * lines
     figure, every = _new_figure(lines, min(len(panels), MOST_COLUMNS), height)
+    # The same bounds on both sides put white, the middle of the colours, at 0.
     most = max(map(abs, gains.values()), default=0.0) or 1.0
     for axes, (title, columns) in zip(every, panels.items(), strict=False):
         places = list(columns.values())
@@ -252,6 +253,7 @@ def save(figure: "Figure", path: Path) -> None:
     """Write the picture. Raises WriteError."""
     import matplotlib
 
+    # Each format has its own key for the date, and PNG gets none.
     dated = "CreationDate" if path.suffix == ".pdf" else "Date"
     metadata = None if path.suffix == ".png" else {dated: None}
     with replacing(path) as file, matplotlib.rc_context(STYLE):
@@ -273,6 +275,7 @@ def _new_figure(
             "pictures need matplotlib: pip install 'agentcli[plots]'"
         ) from error
     with matplotlib.rc_context(STYLE):
+        # Not pyplot, which keeps every figure and may look for a display.
         figure = Figure(figsize=(6.4, height))
         if columns == 0:
             return figure, figure.subplots()

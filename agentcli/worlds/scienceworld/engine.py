@@ -348,6 +348,7 @@ class ScienceWorldEngine:
     def step(self, action: str) -> Observation:
         """The simulator's answer to any text."""
         before = self._score
+        # What the reset's look around scored is not paid yet: the first action gets it.
         paid = self._paid
         moment = self._act(action)
         taken = accepted(moment.text)
@@ -406,12 +407,14 @@ class ScienceWorldEngine:
             self._past = past.digest()
             self._ticks = moment.ticks
             self._sight = None
+        # -100 is a sign, and no loss of the points that were earned.
         self._score = max(moment.score, 0)
         self._paid = self._score
         return moment
 
     def _has_changed(self, moment: Turn, action: str) -> bool:
         """Whether the state may be another one."""
+        # After an ambiguous request a number is an answer, though no tick has passed.
         if moment.ticks != self._ticks or moment.text.startswith(AMBIGUOUS):
             return True
         if moment.text.startswith(UNKNOWN):

@@ -172,6 +172,7 @@ class HttpRetriever:
         try:
             answer = self._client.ask("POST", url, LARGEST_BODY, body)
         except LongAnswerError as error:
+            # It would be as long again, so there is no other attempt.
             raise EngineError(
                 f"{url}: {error}; ask for fewer documents with --set {PLACE}.results=N"
             ) from error

@@ -173,6 +173,7 @@ class SokobanOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     def digest(self) -> str:
         """The part of a task's id that names the options its level was drawn under."""
+        # How many levels there are, and how they are shown, changes no level.
         names = ("size", "boxes", "blocks", "shortest", "longest", "seed")
         return "-".join(str(getattr(self, name)) for name in names)
 

@@ -80,6 +80,7 @@ def filter_program() -> bytes:
     """
     column, machine = MACHINES[os.uname().machine]
     numbers = [row[column] for row in ALLOWED.values()]
+    # The machine comes first: a number is another call in another table (seccomp(2)).
     lines = [
         (LOAD, 0, 0, MACHINE_AT),
         (JUMP_EQUAL, 1, 0, machine),
@@ -168,6 +169,7 @@ def _give_up_privileges() -> None:
         os.setgroups([])
         os.setresgid(65534, 65534, 65534)
         os.setresuid(65534, 65534, 65534)
+        # The kernel forgets it when the user id changes (PR_SET_PDEATHSIG).
         kernel.die_with_parent(signal.SIGKILL)
     kernel.drop_capabilities()
 
@@ -190,6 +192,7 @@ def _answer(nothing: int) -> None:
         _send(_run(program, nothing))
         failed = 0
     finally:
+        # A keeper that returned would serve requests beside the server.
         os._exit(failed)
 
 
@@ -273,6 +276,7 @@ def _become(program: str, nothing: int, writing: int) -> None:
 
 def _limit() -> None:
     """The limits of setrlimit(2); no descriptor can be opened any more."""
+    # RLIMIT_FSIZE bounds files alone; output goes through a pipe and still passes.
     limits = {
         resource.RLIMIT_AS: MEMORY_BYTES,
         resource.RLIMIT_CORE: 0,
@@ -288,6 +292,7 @@ def _limit() -> None:
 
 def _execute(program: str) -> int:
     """Runs a program as an interactive Python would: a last expression is printed."""
+    # The server has imported it before (MODULES): no file can be opened any more.
     import random
 
     random.seed(0)

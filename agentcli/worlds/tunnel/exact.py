@@ -65,6 +65,7 @@ def solve(game: Tunnel, table: Table, most_steps: int) -> Exact:
             won = np.zeros(len(actions))
             for index, action in enumerate(actions):
                 after = game.after(place, action)
+                # Nothing is still to come at an end, nor when the time is over.
                 returns[index] = game.reward(place, after) + values.get(after, 0.0)
                 won[index] = game.won(after) or wins.get(after, 0.0)
             new_values[place] = float(chances @ returns)

@@ -107,6 +107,7 @@ def choice_of(goal: ShopGoal) -> dict[str, str]:
 
 def _best(values: tuple[str, ...], wanted: str, name: str) -> str | None:
     """The value named in the goal, or one that the reward function accepts for it."""
+    # Exact ones first, since several values may match loosely.
     for value in values:
         if wanted in (value, f"{name} {value}"):
             return value
@@ -258,6 +259,7 @@ class WebshopEngine:
         for name, values in reversed(self.product().options.items()):
             if text in values:
                 chosen = {**dict(self.visit.chosen), name: text}
+                # Sorted, so that the order of the clicks makes no other state.
                 return tuple(sorted(chosen.items()))
         return None
 
@@ -277,6 +279,7 @@ class WebshopEngine:
             # Without `accepted` and `looked`: they tell of the action, not of the
             # state.
             state=repr(visit[:6]),
+            # A product's page does not show the clicks, on which the reward depends.
             canonical=f"{text} clicked: [{clicked}]" if clicked else text,
             accepted=visit.accepted,
             looked=visit.looked,

@@ -116,6 +116,7 @@ def written(value: Number) -> str:
     """
     if isinstance(value, Fraction) and value.denominator == 1:
         value = value.numerator
+    # Floats hold every whole number up to 2^53, about 9e15.
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         value = int(value)
     return str(value) if isinstance(value, int) else f"{as_float(value):.10g}"
@@ -131,6 +132,7 @@ def as_float(value: Number) -> float:
 
 def _value(node: ast.expr) -> Number:
     match node:
+        # First of all, because a bool matches int() too.
         case ast.Constant(value=bool()):
             raise unknown(node)
         case ast.Constant(value=int() | float() as number):
@@ -154,6 +156,7 @@ def _value(node: ast.expr) -> Number:
 def _quotient(left: Number, right: Number) -> Number:
     if isinstance(left, float) or isinstance(right, float):
         return left / right
+    # So that 1 / 3 * 3 is 1, and is written as a whole number.
     return Fraction(left) / right
 
 
@@ -165,6 +168,7 @@ def _power(base: Number, exponent: Number) -> Number:
         bits = _bits(base) * abs(exponent)
         if bits > MOST_BITS:
             raise ToolError("the value is too large")
+        # An int to a negative power would be a float.
         return Fraction(base) ** exponent
     result = float(base) ** exponent
     if isinstance(result, complex):

@@ -61,6 +61,7 @@ class Sandbox:
             self._process = self.start()
         assert self._process.stdin is not None
         try:
+            # A model may write lone surrogates, which UTF-8 cannot hold.
             data = program.encode("utf-8", "backslashreplace")
             self._process.stdin.write(server.LENGTH.pack(len(data)) + data)
             output = self._read(ANSWER_SECONDS)
