@@ -178,7 +178,10 @@ class Field:
         return self._solved[game]
 
     def _draw(self, view: str, gradient: Row) -> None:
-        """Draws the logits of a view, whatever games it is seen in."""
+        """Draws the logits of a view, once for all games that it is seen in.
+
+        Where games look alike, skill leans towards the one that is solved first.
+        """
         if view in self.table:
             return
         seed = derive_seed("logits", self.seed, view)

@@ -205,7 +205,7 @@ class OpenEnvEngine:
             return number if self._is_number or number is None else written
         if not self._is_number:
             return written
-        return int(written) if written.lstrip("-").isdecimal() else None
+        return int(written) if written.removeprefix("-").isdecimal() else None
 
     def _text(self, answer: OpenEnvStep) -> str:
         shown = self._options.text

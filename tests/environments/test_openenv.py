@@ -78,7 +78,8 @@ def test_without_options_numbers_and_all_fields_are_shown(lake: str) -> None:
     engine = world.engine()
     assert engine.start(world.tasks("train")[0]).observation.text == "tile: 0"
     assert engine.step("2").text == "tile: 1"
-    assert not engine.step("two").accepted
+    for written in ("two", "--2", "-", "2.0"):
+        assert not engine.step(written).accepted
     engine.close()  # type: ignore[attr-defined]
 
 
