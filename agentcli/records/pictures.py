@@ -75,6 +75,7 @@ def fault_of(png: bytes) -> str | None:
         with warnings.catch_warnings(action="ignore"):
             picture = Image.open(BytesIO(png), formats=["PNG"])
         width, height = picture.size
+        # Known from the header, before anything is unpacked.
         if width * height > MOST_PIXELS:
             return f"has {width} x {height} pixels, more than {MOST_PIXELS}"
         if not png.endswith(PNG_END):

@@ -116,6 +116,7 @@ def merge(layers: Sequence[Layer]) -> Settings:
     version cannot read.
     """
     merged = msgspec.to_builtins(Settings())
+    # Known before merging: an earlier layer must drop what a later one replaces.
     last = {key: _last_named(layers, key, merged) for key in (*METHODS, *OPTIONED)}
     for layer in layers:
         _check(layer, last["rollout.method"][0])
