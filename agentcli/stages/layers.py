@@ -96,6 +96,8 @@ def gather(
     """
     layers = []
     if project is not None:
+        # Not as the user's: it serves every command, so it may hold settings of a
+        # method that this one replaces.
         layers.append(Layer(str(project), file_values(project), users=False))
     if base is not None:
         layers.append(Layer(RECORDED, msgspec.to_builtins(base), users=False))

@@ -147,6 +147,7 @@ def with_adapter(
     for name, value in shape.items():
         asked = getattr(lora, name)
         is_default = asked == getattr(LoraSettings(), name)
+        # What was left at the default was not asked for, so the adapter decides.
         if asked != value and (strict or not is_default):
             raise UsageError(
                 f"{section}.lora.{name}: {asked}, but {model} is an adapter of {name} "
