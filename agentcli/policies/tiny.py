@@ -203,6 +203,7 @@ def drawn(
     import torch
     from transformers import GenerationConfig
 
+    # The model is made on the CPU; by default the state of every GPU is saved as well.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed % 2**63)
         model = kind(config).float()

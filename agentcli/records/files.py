@@ -202,6 +202,7 @@ def _decode(decoder: "msgspec.json.Decoder[T]", data: bytes, place: str) -> T:
     try:
         record = decoder.decode(data)
     except UNREADABLE as error:
+        # A record of another version may fail at any field, which would mislead.
         _refuse_other_version(_schema_version(data), place)
         raise DataError(f"{place}: {fault_in(error, data)}") from error
     _refuse_other_version(getattr(record, "schema_version", None), place)
