@@ -64,7 +64,7 @@ class WeightSums:
                 yield from _split(f"{path}.weight", packed, module)
             for name, parameter in module.named_parameters(recurse=False):
                 stale = packed is not None and name == "weight"
-                # Tied weights are one parameter under two names, and once in the files.
+                # Tied weights are one parameter under two names.
                 if not stale and id(parameter) not in shown:
                     shown.add(id(parameter))
                     yield from _split(f"{path}.{name}", parameter, module)
