@@ -111,7 +111,9 @@ def _run(words: list[str]) -> int | None:
     try:
         # For a completion the shell gives no command, so any of them may be needed.
         app = build(None if ASKED else words)
+        # Standalone, Typer would print errors in its own form and exit.
         code: int | None = app(words, prog_name="agentcli", standalone_mode=False)
+        # Flushed here, where a full disk or a closed pipe can still be reported.
         if sys.stdout is not None:
             sys.stdout.flush()
         return code

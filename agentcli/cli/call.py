@@ -141,6 +141,7 @@ class Places:
         if settings.policy.kind not in LOADING or settings.policy.model is not None:
             return find_model(settings, None)
         if self._begun is not None:
+            # A resumed run keeps its model, whatever runs/latest is by then.
             return find_model(resolve(base=self._begun), None)
         return find_model(settings, self.source, updated=updated)
 
@@ -172,6 +173,7 @@ class Places:
         """The command to type after one of these words was interrupted."""
         if "resume" not in self.values or self._out is None:
             return "type the same command again, with --overwrite where output exists"
+        # --overwrite would delete what is to be continued, and excludes --resume.
         switches = ("--resume", "--overwrite")
         words = [word for word in words if word not in switches]
         # A folder that was chosen automatically has to be named now.

@@ -103,6 +103,7 @@ def _control(tokenizer: Any) -> re.Pattern[str]:
         if token.special:
             tokens.add(str(token))
     tokens.discard("")
+    # An alternative that begins another one would otherwise match in its place.
     longest_first = sorted(tokens, key=len, reverse=True)
     alternatives = "|".join(map(re.escape, longest_first))
     return re.compile(alternatives or r"(?!)")

@@ -174,6 +174,7 @@ class Endpoint:
                 break
             rng = random.Random(derive_seed(seed, "pause", attempt))
             doubled = FIRST_PAUSE * 2.0 ** (attempt - 1)
+            # Jitter, so that requests that failed together do not come back together.
             pause = rng.uniform(0.5, 1.0) * min(LONGEST_PAUSE, doubled)
             await self._sleep(max(pause, failed.after))
         tried = f" ({attempt} attempts)" if attempt > 1 else ""
@@ -206,6 +207,7 @@ class Endpoint:
         requests_per_minute spaces the starts evenly; Retry-After delays all requests.
         """
         rate = self._settings.requests_per_minute
+        # Held while waiting, so that the others queue up behind and start one by one.
         async with self._gate:
             while (wait := self._not_before - self._clock()) > 0:
                 await self._sleep(wait)

@@ -62,6 +62,7 @@ class TransformersPolicy:
         # On the CPU first: the GPU need not hold two models.
         loaded = load_model(checkpoint, device="cpu", dtype=dtype)
         self._take(loaded, tokenizer, load_sight(checkpoint, values))
+        # Keys and values of conversations were computed with the former weights.
         self._layout.forget()
         self._model.to(device)
 

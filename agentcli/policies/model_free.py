@@ -77,6 +77,7 @@ class Expert(ModelFree):
             if left:
                 rng = random.Random(derive_seed(request.seed, number))
                 moves[number] = rng.choice(left)
+                # Two copies must not search the same place in one step either.
                 tried.add(moves[number])
         return moves
 

@@ -144,6 +144,7 @@ def _pattern(entities: list[str]) -> str:
         r"\S",  # a mark
     ]
     if several_words:
+        # The first alternative that fits is taken, not the longest one.
         longest_first = sorted(several_words, key=lambda entity: (-len(entity), entity))
         alternatives = "|".join(map(re.escape, longest_first))
         patterns.insert(0, rf"(?:{alternatives})(?!\w)")
@@ -202,6 +203,7 @@ def drawn(
     import torch
     from transformers import GenerationConfig
 
+    # The model is made on the CPU; by default the state of every GPU is saved as well.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed % 2**63)
         model = kind(config).float()

@@ -144,6 +144,7 @@ class VllmPolicy(Waiting):
 
 def replica_of(task: str, replicas: int) -> int:
     """The replica for the task with this id, the same in every run."""
+    # Not hash(), which Python salts anew in every process.
     return crc32(task.encode()) % replicas
 
 
@@ -237,6 +238,7 @@ class VllmEngine:
                 # Summing takes memory that the cache has not taken yet.
                 holds = await self._holds(folder)
             await self._wake("kv_cache")
+            # Keys and values of the former weights survive a reload.
             await self._engine.reset_prefix_cache()
         if not holds:
             raise PolicyError(
@@ -288,6 +290,7 @@ class VllmEngine:
         """The adapter under a number that was not used before."""
         from vllm.lora.request import LoRARequest
 
+        # Never the number of an earlier adapter: vLLM would ignore the new one.
         number = next(self._numbers)
         return LoRARequest(f"adapter-{number}", number, str(Path(adapter).absolute()))
 
@@ -387,6 +390,7 @@ def engine_options(base: str, settings: Settings, lora_rank: int) -> dict[str, A
         "model": base,
         "skip_tokenizer_init": True,
         "dtype": resolve_dtype(policy.dtype, "cpu" if _on_cpu() else "cuda"),
+        # Else top_k and the like of the model's own files would apply.
         "generation_config": "vllm",
         "logprobs_mode": "processed_logprobs",
         "max_model_len": length,
@@ -400,6 +404,7 @@ def engine_options(base: str, settings: Settings, lora_rank: int) -> dict[str, A
         "use_tqdm_on_load": False,
     }
     if lora_rank:
+        # vLLM refuses a rank that is not in its list.
         room_for_rank = min(rank for rank in LORA_RANKS if rank >= lora_rank)
         options |= {"enable_lora": True, "max_lora_rank": room_for_rank}
     if _on_cpu():

@@ -46,6 +46,7 @@ class WeightSums:
         workers = self.parallel_config.world_size
         share = 0
         for number, (name, tensor) in enumerate(_tensors(folder)):
+            # Every tensor is read by one worker only: together they may read gigabytes.
             if number % workers == self.rank % workers:
                 placed = tensor().to(self.device).to(dtype)
                 share += sum_of(placed * scale if "lora_B" in name else placed, dtype)
@@ -63,6 +64,7 @@ class WeightSums:
                 yield from _split(f"{path}.weight", packed, module)
             for name, parameter in module.named_parameters(recurse=False):
                 stale = packed is not None and name == "weight"
+                # Tied weights are one parameter under two names.
                 if not stale and id(parameter) not in shown:
                     shown.add(id(parameter))
                     yield from _split(f"{path}.{name}", parameter, module)

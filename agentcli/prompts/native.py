@@ -159,6 +159,8 @@ def split_calls(response: str) -> tuple[str, list[str]]:
 def _apart(response: str) -> tuple[str, str]:
     """What a response thinks at its beginning, and what it says then."""
     before, ended, after = response.partition(THOUGHT)
+    # The template may have opened the thought in the prompt, so that only its end is
+    # here.
     if ended and CALL not in before:
         return before, after
     if not response.lstrip().startswith(THINK):

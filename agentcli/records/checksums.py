@@ -104,6 +104,8 @@ class Check:
         if self._recorded is None or content.isspace():
             return
         end = number * DIGITS
+        # A line beyond those that were recorded has no checksum, and is refused as
+        # well.
         if self._recorded.checksums[end - DIGITS : end] != _checksum(content):
             self._refuse(number)
 

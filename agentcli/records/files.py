@@ -102,6 +102,8 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             try:
                 yield file
                 file.flush()
+                # Before the rename: after a crash the new name must not stand for an
+                # empty file.
                 os.fsync(file.fileno())
                 os.replace(part, path)
             except BaseException:
@@ -141,6 +143,7 @@ def read_json(path: Path, kind: type[T]) -> T:
     Raises DataError naming the file and the field, or the line that has changed.
     """
     data = read_regular(path)
+    # Decoded first: the path of a field says more than a line that has changed.
     record = _decode(msgspec.json.Decoder(kind), data, str(path))
     for _ in checked_pieces(path, io.BytesIO(data)):
         pass
@@ -199,6 +202,7 @@ def _decode(decoder: "msgspec.json.Decoder[T]", data: bytes, place: str) -> T:
     try:
         record = decoder.decode(data)
     except UNREADABLE as error:
+        # A record of another version may fail at any field, which would mislead.
         _refuse_other_version(_schema_version(data), place)
         raise DataError(f"{place}: {fault_in(error, data)}") from error
     _refuse_other_version(getattr(record, "schema_version", None), place)
@@ -320,6 +324,7 @@ class RecordWriter:
             if append and path.exists():
                 _mend_last_line(path)
             mode = "ab" if append else "wb"
+            # Unbuffered, so that a kill loses no record that was written.
             self._file = open(path, mode, buffering=0)  # noqa: SIM115 - by close()
 
     def write(self, record: msgspec.Struct) -> None:

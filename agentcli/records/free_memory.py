@@ -118,6 +118,7 @@ def _left(group: Path, limit: str, use: str) -> Iterator[int]:
     """What one group leaves; nothing if it has no limit."""
     most, used = _text(group / limit).strip(), _text(group / use).strip()
     if most.isdecimal() and used.isdecimal():
+        # Pages of files count as used, and are given back when memory is short.
         cached = _number(group / "memory.stat", rf"^{FILES_IN_CACHE} (\d+)$") or 0
         yield int(most) - int(used) + cached
 

@@ -73,8 +73,10 @@ def fault_of(png: bytes) -> str | None:
     try:
         # Pillow warns of large pictures, which are refused below.
         with warnings.catch_warnings(action="ignore"):
+            # Untrusted bytes reach only this one of Pillow's decoders.
             picture = Image.open(BytesIO(png), formats=["PNG"])
         width, height = picture.size
+        # Known from the header, before anything is unpacked.
         if width * height > MOST_PIXELS:
             return f"has {width} x {height} pixels, more than {MOST_PIXELS}"
         if not png.endswith(PNG_END):

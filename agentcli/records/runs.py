@@ -432,6 +432,8 @@ class RunLock:
     def release(self) -> None:
         """Releases the lock; may be called more than once."""
         if self._descriptor >= 0:
+            # While it is still locked: once released, the file could be the next
+            # holder's.
             self._path.unlink(missing_ok=True)
             os.close(self._descriptor)
             self._descriptor = -1

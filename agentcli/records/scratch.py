@@ -35,6 +35,7 @@ class ScratchFolder(tempfile.TemporaryDirectory[str]):
 
     def cleanup(self) -> None:
         """Removes the folder."""
+        # The folder goes before its lock, or another process could sweep it meanwhile.
         super().cleanup()
         self._lock.close()
 

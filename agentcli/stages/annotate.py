@@ -229,6 +229,7 @@ async def _ask(
             title = f"annotating ({settings.policy.kind})"
             concurrency = settings.rollout.concurrency
             standing = Standing(title, total, len(kept), together=concurrency)
+            # A second pass over the same file: equal trees are numbered from 1 again.
             key_of = numbering()
             given = read_records(plan.trees, Tree)
             owed = (tree for tree in given if key_of(tree) not in kept)
@@ -390,6 +391,8 @@ class Teacher:
         problem = None
         for ask in range(ASKS):
             dialect = Annotation(self._full, action, problem)
+            # With the seed of the first ask, a teacher could only repeat its unusable
+            # answer.
             seed = derive_seed(
                 self._settings.seed,
                 "annotate",
@@ -406,6 +409,8 @@ class Teacher:
             answer = dialect.read(reply.text, moment)
             problem = answer.problem
             if answer.tag is not None and answer.reasoning is not None:
+                # A teacher may answer in paragraphs; the dialects write reasoning in
+                # one line.
                 reasoning = " ".join(answer.reasoning.split())
                 written = Answer(answer.tag, reasoning, {1: action})
                 response = self._agent.write(written, moment)

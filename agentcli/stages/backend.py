@@ -179,6 +179,7 @@ async def in_order(
     running = deque(islice(tasks, ahead))
     try:
         while running:
+            # It leaves the queue only afterwards, so that `finally` cancels it, too.
             yield await running[0]
             running.popleft()
             running.extend(islice(tasks, 1))
@@ -309,6 +310,7 @@ class LocalBackend:
         """The policy of one iteration; closed at its end if it cannot be kept."""
         # It was started by an earlier iteration and now loads this iteration's weights.
         if self._policy is not None and model is not None:
+            # A training in this process may have set another number.
             use_threads(settings.threads)
             await self._policy.load(model)
             policy: Policy = self._policy
@@ -322,6 +324,7 @@ class LocalBackend:
             if self._policy is None:
                 await policy.close()
             else:
+                # Training comes next, and needs the memory that the policy can spare.
                 await self._policy.rest()
 
     async def aclose(self) -> None:

@@ -72,6 +72,7 @@ class WorkerSlots:
     async def place(self, *, alone: bool) -> AsyncIterator[None]:
         """Takes one slot for the block, or with `alone` all of them."""
         count = self._places if alone else 1
+        # Counted before there is room, so that `Cluster.place` sees who waits here.
         self.taken += count
         held = 0
         try:
@@ -97,6 +98,8 @@ class WorkerSlots:
         """Waits until the worker is up (again) and knows the stage."""
         from ray.exceptions import RayActorError
 
+        # It changes nothing that a second call would spoil, unlike `grow`, so Ray may
+        # repeat it as often as the worker ends.
         method = self._actor.prepare.options(max_task_retries=FOR_EVER)
         try:
             answer = await _answer(method.remote(stage))
@@ -124,6 +127,7 @@ async def _answer(reference: Any) -> RemoteReport | RemoteTree:
     try:
         data = await reference
     except asyncio.CancelledError:
+        # Without it the worker would go on with a tree that nobody awaits.
         ray.cancel(reference)
         raise
     except ConnectionError as error:
@@ -132,6 +136,7 @@ async def _answer(reference: Any) -> RemoteReport | RemoteTree:
             "--resume"
         ) from error
     except ray.exceptions.RayTaskError as error:
+        # Expected errors are answered as a RemoteFault; only others arrive in this way.
         raise AgentCliError(f"a worker failed: {error.cause!r}") from error
     answer: RemoteAnswer = msgspec.json.decode(data, type=RemoteAnswer)
     if isinstance(answer, RemoteFault):
@@ -323,6 +328,8 @@ def _start(ray: Any, workers: int, folder: str) -> None:
     try:
         ray.init(
             address="local",
+            # A worker counts as one CPU, and more of them than there are cores are
+            # allowed here.
             num_cpus=workers,
             object_store_memory=STORE_BYTES,
             include_dashboard=False,

@@ -133,6 +133,8 @@ async def perform(plan: DemosPlan, session: Session) -> StageRecord:
         with trees.appending(session) as write:
 
             def store(grown: TimedTree) -> bool:
+                # Before anything is dropped: the warnings are about all that the policy
+                # answered.
                 sampled.add(grown.tree)
                 if _is_kept(grown.tree, settings):
                     return write(grown)
@@ -226,6 +228,8 @@ def _written(plan: DemosPlan) -> DemosWritten:
                 "panel's; write anew with --overwrite"
             )
         tried += 1
+        # An episode that was played and is not in the file was dropped: 0 stands for
+        # it.
         if successes.get(_key(job), 0) is None:
             errored.append(job)
         ahead.discard(_key(job))

@@ -116,6 +116,7 @@ class EnvServer:
 
     def _app(self, pool: EnginePool) -> Starlette:
         async def converse(websocket: WebSocket) -> None:
+            # Browsers name the page's origin in every handshake; other programs do not.
             if "origin" in websocket.headers:
                 await websocket.close()
                 return
@@ -147,6 +148,8 @@ class EnvServer:
 
     async def _answer_all(self, websocket: WebSocket, session: "ServedEpisode") -> None:
         """Answers from the first message to the last."""
+        # Refused after the handshake: a client that is refused before it gets no
+        # reason.
         if self.open_sessions > self.sessions:
             text = f"all {self.sessions} sessions are taken"
             await websocket.send_text(_fault("CAPACITY_REACHED", text))

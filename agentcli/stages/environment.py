@@ -213,6 +213,8 @@ class Trial:
         replayed, _ = await self._play(await self._start(), planned(actions))
         row.forks_by = "snapshots" if replayed[-1].exact else "replaying"
         row.problem = (
+            # In this order: a world that does not replay exactly cannot fork exactly
+            # either.
             _difference(played, replayed)
             or shortfall
             or ("" if actions else NOTHING_SHOWN)

@@ -336,6 +336,7 @@ def _all_episodes(
 ) -> tuple[Tally, list[Episode]]:
     """The counts of the trees, and all episodes in the order of the panel."""
     tally, rows = counted(trees) if is_there(trees) else (Tally(), list[Episode]())
+    # A task that was played again is in both, and its tree is the newer one.
     by_task = before | grouped(rows)
     ordered = [row for task in panel.tasks for row in by_task.get(task.id, ())]
     tally.elsewhere = len(ordered) - len(rows)

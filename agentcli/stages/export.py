@@ -213,6 +213,7 @@ def _table(plan: ExportPlan, progress: Progress) -> dict[str, int]:
             rows += [msgspec.structs.asdict(row) for row in steps]
             counts.update(trees=1, rows=len(steps))
             progress.advance()
+            # Parquet is written in groups, so only one of them has to be in memory.
             if len(rows) >= ROWS_PER_GROUP:
                 flush()
         flush()
@@ -232,6 +233,7 @@ def _columns() -> list[tuple[str, Any]]:
     columns = []
     for field in msgspec.structs.fields(StepRow):
         kind = get_origin(field.type) or field.type
+        # A column that may be empty is annotated as `T | None`, with T first.
         if kind is UnionType:
             kind = get_args(field.type)[0]
         columns.append((field.name, arrow[kind]))
@@ -310,6 +312,7 @@ def _conversation(
         )
     turns = []
     opening = steps[0].system or ""
+    # Some worlds repeat the instruction in their first observation.
     if not opening and tree.instruction not in steps[0].observation:
         opening = tree.instruction
     if opening:
@@ -406,12 +409,15 @@ def _preferences(plan: ExportPlan, progress: Progress) -> dict[str, int]:
             asked_text = whole_text(pair.tree, chosen)
             texts = (asked_text, *names, chosen.response, rejected.response)
             progress.advance()
+            # A row has one prompt, so both must have been asked for in the same way.
             if chosen.request != rejected.request or left_out(chosen) is not None:
                 counts["unfit"] += 1
             elif chosen.response == rejected.response or derive_seed(*texts) in written:
                 counts["alike"] += 1
             else:
                 counts["rows"] += 1
+                # A number in place of the texts, which together may be larger than the
+                # memory.
                 written.add(derive_seed(*texts))
                 row = Preference(
                     prompt=_asked(pair.tree, chosen),

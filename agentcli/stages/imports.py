@@ -155,6 +155,7 @@ def grouped(
     read: Callable[[Path, ImportChoices], Iterator[ForeignRollout]] = module.read
     groups: dict[str, list[ForeignRollout]] = {}
     unanswered = 0
+    # Rollouts of one group may lie anywhere in the file, so all of it is held.
     for rollout in read(file, choices):
         if rollout.turns:
             groups.setdefault(rollout.group, []).append(rollout)

@@ -96,6 +96,8 @@ def gather(
     """
     layers = []
     if project is not None:
+        # Not as the user's: it serves every command, so it may hold settings of a
+        # method that this one replaces.
         layers.append(Layer(str(project), file_values(project), users=False))
     if base is not None:
         layers.append(Layer(RECORDED, msgspec.to_builtins(base), users=False))
@@ -116,6 +118,7 @@ def merge(layers: Sequence[Layer]) -> Settings:
     version cannot read.
     """
     merged = msgspec.to_builtins(Settings())
+    # Known before merging: an earlier layer must drop what a later one replaces.
     last = {key: _last_named(layers, key, merged) for key in (*METHODS, *OPTIONED)}
     for layer in layers:
         _check(layer, last["rollout.method"][0])

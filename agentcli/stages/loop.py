@@ -549,5 +549,6 @@ def _track_last_evaluation(plan: LoopPlan) -> None:
         settings=plain(plan.settings.train),
         sampled=Sampled(measured),
     )
+    # Figures that no update has carried are sent when the trackers are closed.
     with open_trackers(tracked, before=updates_after(last), done=0):
         pass

@@ -316,6 +316,7 @@ def need_of_sampling(size: ModelSize, settings: Settings, device: Device) -> Mem
         # They are assumed to be as large as the policy.
         parts["critic and reward model"] = weights * len(list(filter(None, appraisers)))
     if policy.kind == "vllm" and device.is_gpu:
+        # vLLM takes its share whether it needs it or not: what weights leave is cache.
         share = int(policy.vllm.gpu_memory_utilization * device.total)
         parts[ENGINE] = max(0, share - parts["weights"])
     else:
@@ -345,6 +346,7 @@ def need_of_update(
     model, which scores the rows before gradients and moments exist, and is freed then.
     """
     recomputed = settings.gradient_checkpointing
+    # As the trainer chooses where nothing is set.
     if recomputed is None:
         recomputed = device.is_gpu
     moments = MOMENTS
@@ -375,6 +377,7 @@ def need_of_update(
         scoring[ACTIVATIONS] = FLOAT * SCORED_LOGITS * logits
         tokens = rows.rows * rows.tokens
         scoring[ACTIVATIONS] += forward_activations(size, tokens, FLOAT)
+    # They do not overlap in time: the reference is freed before gradients exist.
     parts = always | max(updating, scoring, key=lambda held: sum(held.values()))
     value = rows.rows
     most = settings.tokens_per_microbatch
@@ -420,6 +423,7 @@ def need_of_imitation(
     if isinstance(size, str):
         return None
     processes = process_count()
+    # Each process has an equal part of an update, which microbatches must divide.
     whole = sft.samples_per_update // processes
     rows = longest_rows(trees, "demos", model)
     tokens = min(rows.tokens, sft.max_length)
@@ -529,6 +533,8 @@ def fitting_settings(
         note(f"warning: {section} {need.advice}")
     elif need is not None and not need.device.is_gpu:
         short = need.total - ROOM * need.device.free
+        # Several processes could settle on different numbers, and would then wait for
+        # each other in vain.
         if short > 0 and recorded is None and process_count() == 1:
             because = f"which {need.sentence}"
             rows = need.lower(short) or 1

@@ -276,6 +276,7 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummar
     run = plan.run
     shards = plan.shards
     summary = plan.summary
+    # Pictures first, as in a rollout: a tree must never name one that is missing.
     for shard in shards:
         if is_there(shard.trees):
             copy_pictures(shard.trees, run.pictures)

@@ -80,6 +80,8 @@ def determining(settings: Settings, sections: Sequence[str]) -> dict[str, Any]:
     """The seed and the sections as plain values, without SPEED_ONLY settings."""
     chosen = {section: plain(getattr(settings, section)) for section in sections}
     values = {"seed": settings.seed, **without(chosen, SPEED_ONLY)}
+    # The models of a judge and the like are policies, too, with the same settings for
+    # speed.
     if "rollout" in values:
         for name, model in settings.rollout.further_models.items():
             section = without({"policy": plain(model)}, SPEED_ONLY)
@@ -145,6 +147,7 @@ def with_adapter(
     for name, value in shape.items():
         asked = getattr(lora, name)
         is_default = asked == getattr(LoraSettings(), name)
+        # What was left at the default was not asked for, so the adapter decides.
         if asked != value and (strict or not is_default):
             raise UsageError(
                 f"{section}.lora.{name}: {asked}, but {model} is an adapter of {name} "

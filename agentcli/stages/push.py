@@ -123,6 +123,7 @@ def perform(plan: PushPlan, *, bars: bool = False) -> str:
     if not bars:
         disable_progress_bars()
     api = HfApi(token=token)
+    # In one commit, so that nobody downloads half of a model or another's card.
     operations = [CommitOperationAdd(CARD, plan.card.encode())]
     for name, path in zip(plan.names[1:], plan.files, strict=True):
         operations.append(CommitOperationAdd(name, path))

@@ -142,6 +142,7 @@ def refuse_other_versions(wanted: Mapping[str, str], here: Mapping[str, str]) ->
     reported.
     """
     for name, version in wanted.items():
+        # A GPU machine may lack what only the command's machine uses, and the reverse.
         there = here.get(name, version)
         if there != version:
             raise MissingError(
@@ -175,6 +176,7 @@ def hub_commits(*models: str | None) -> dict[str, str]:
             continue
         file = try_to_load_from_cache(model, CONFIG)
         if isinstance(file, str):
+            # The hub's cache has a folder snapshots/COMMIT for every version.
             commits[model] = Path(file).parent.name
     return commits
 
@@ -224,6 +226,7 @@ class RemoteWorker:
 
     async def rest(self) -> None:
         """Ends the stage; the policy frees memory that a training may need."""
+        # A tree that still arrives must not open the stage while it is being closed.
         async with self._opening:
             self._sampler = None
             await self._of_stage.aclose()
@@ -246,6 +249,7 @@ class RemoteWorker:
         wanted = msgspec.json.decode(stage, type=RemoteStage)
         refuse_other_versions(wanted.versions, versions_here())
         try:
+            # Paths of settings are relative to the command's folder, not to Ray's.
             os.chdir(wanted.folder)
         except OSError as error:
             raise MissingError(
@@ -259,6 +263,7 @@ class RemoteWorker:
             pool = await self._closing.enter_async_context(engines)
             backend = LocalBackend(pool)
             self._backend = await self._closing.enter_async_context(aclosing(backend))
+            # Pushed last, closed first: a stage's sampler uses the backend.
             self._closing.push_async_callback(self._of_stage.aclose)
         opened = self._backend.sampler(plan)
         return await self._of_stage.enter_async_context(opened)

@@ -165,6 +165,7 @@ def _recorded_model(run: RunDirectory) -> str | None:
     Raises DataError for an entry that is not a model.
     """
     stages = run.load_manifest().stages
+    # What the trees were sampled from is preferred to the model of any other stage.
     for name in ("rollout", *stages):
         if name not in stages:
             continue

@@ -218,6 +218,7 @@ async def walk(
     tasks = plan.panel.tasks
     settings = plan.settings
     kept = trees.complete() if session.resumed else {}
+    # Before engines start: trees of another panel would be dropped when sorting.
     refuse_other_tasks(trees.path, kept, plan.panel)
     budget = parse_budget(settings.rollout.budget)
     known = {task: (each.ledger, each.is_mixed) for task, each in kept.items()}
@@ -408,6 +409,7 @@ def conclude(
     for line in tally.misplaced_forks(session.settings):
         note(line)
     record = session.finish(
+        # Inside a loop it is the loop's own folder that becomes runs/latest.
         latest=warn is None,
         panel=walked.panel.sha256,
         panel_name=walked.panel.name,
@@ -422,6 +424,7 @@ def conclude(
         seconds=walked.seconds,
     )
     remedy = UNTRAINED if warn else None
+    # After the entry is written: the trees are good for --resume all the same.
     tally.judge_errors(session.settings, session.run.path, note, remedy)
     return record
 
@@ -461,4 +464,5 @@ def tasks_of(settings: Settings, world: World) -> tuple[Panel, int]:
     per_step = settings.rollout.tasks_per_step
     tasks = iteration_tasks(panel.tasks, per_step, iteration, seed)
     part = make_panel(f"{panel.name}/iteration {iteration}", panel.world, tasks)
+    # A task comes again in a later lap, and must not be sampled with the same seeds.
     return part, derive_seed(seed, "iteration", iteration)

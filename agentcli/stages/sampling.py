@@ -92,6 +92,7 @@ async def open_further_models(
             try:
                 model = start_policy(as_policy, world, pool, chosen.model)
             except AgentCliError as error:
+                # The same class, so that the exit code stays that of the fault.
                 raise type(error)(f"rollout.{name}: {error}") from error
             stack.push_async_callback(model.close)
             if isinstance(chosen, JudgeSettings) and chosen.cache is not None:
@@ -326,5 +327,7 @@ class Stopwatch:
             "sampling": wall,
             "policy": policy,
             "environment": environment,
+            # Times overlap when several trees grow, so the difference alone may be
+            # negative.
             "orchestration": max(thread, wall - policy - environment),
         }

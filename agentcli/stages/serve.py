@@ -93,6 +93,7 @@ def served_name(model: str, adapter: str | None = None) -> str:
 
     A hub id is used as it is.
     """
+    # An adapter's answers depend on its base as well, which may change under its path.
     folders = [folder for folder in (adapter, model, adapter_base(model)) if folder]
     sources = [source for folder in folders for source in model_sources(folder)]
     if not sources:
@@ -178,6 +179,7 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", server: ServerPlan) ->
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
     """Stops the server and all its child processes."""
+    # First politely, so that vLLM can end its engine and free the GPU.
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(END_SECONDS)
@@ -196,6 +198,7 @@ def _how(code: int) -> str:
 def _check_free(host: str, port: int) -> None:
     """Raises UsageError if the address cannot be used."""
     try:
+        # Found out here and not after the minutes in which a server loads its model.
         socket.create_server((host, port)).close()
     except (OSError, OverflowError) as error:
         raise UsageError(

@@ -102,6 +102,7 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
     if session.done and is_there(run.checkpoint):
         run.forget_snapshot()
         return session.nothing_owed(session.done)
+    # One tree of each is enough to find a file without trees before a model is loaded.
     for path in plan.trees:
         next(checked_trees(path, "demos"))
     session.progress.wait("loading model")
@@ -131,6 +132,7 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
     )
     training = ImitationTraining(job, plan.entities, plan.dialect_of)
     statistics = training.train(plan.trees)
+    # The manifest's settings stay as they were asked for; what was used is a fact.
     if used != settings:
         statistics[limit] = getattr(used.sft, limit)
     # Later stages inherit the new model.

@@ -430,6 +430,8 @@ def _play(
         if command.words[0] in SAMPLING:
             words += where
         problem = _run(words, out / "logs" / f"{chain.name}.log", stopped)
+        # With --resume, a run that had ended with other words ends well and does
+        # nothing.
         if not problem and not command.ended:
             problem = (
                 f"{command.folder} holds it with other settings; remove the folder"

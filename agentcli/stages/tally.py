@@ -128,6 +128,7 @@ class Tally:
         return statistics
 
     def _add_response(self, step: Step) -> None:
+        # A policy that is no model leaves NONE, and its temperature means nothing.
         if step.stop is not StopReason.NONE:
             self.temperatures["temperature"] = step.temperature
         if step.logprobs:
@@ -150,6 +151,8 @@ class Tally:
         """
         malformed = self.counts["malformed_responses"]
         responses = self.counts["responses"]
+        # Below half it is a matter of training; above, most likely of the form or the
+        # limit.
         if 2 * malformed > responses:
             share = malformed / responses
             yield (

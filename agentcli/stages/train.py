@@ -227,6 +227,8 @@ def with_adapters(settings: Settings, model: str, critic: str | None) -> Setting
     A critic's adapter has the shape of the policy's. Raises UsageError if it has not,
     and where the settings ask for another.
     """
+    # A critic made from the policy gets an adapter of its own, of whatever shape is
+    # set.
     if make_objective(settings.train.objective).trains_policy or is_critic(model):
         settings = with_adapter(settings, "train", model)
     # A critic from a policy's adapter is a new adapter of the policy's base.
@@ -252,6 +254,7 @@ def critic_of(settings: Settings, model: str) -> str | None:
         return None
     if options.critic is not None:
         return options.critic
+    # In a loop, the critic that was trained with the model lies beside it.
     beside = RunDirectory(Path(model).parent).critic
     return str(beside) if is_there(beside) else model
 

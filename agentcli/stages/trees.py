@@ -100,6 +100,8 @@ def write_in_order(
         ordered = stack.enter_context(replacing(out))
         for key in keys:
             lines = places.get(key, [])
+            # Offsets and not lines are kept: a file of trees may be larger than the
+            # memory.
             for origin, offset in lines[-1:] if last else lines:
                 origin.seek(offset)
                 # The last line of a killed writer may have no newline.
@@ -112,6 +114,7 @@ def _keyed(
     """The key and the offset of each line."""
     offset = 0
     for number, line in enumerate(file, 1):
+        # Only the last line can be torn; one that is whole but for its newline is kept.
         if not line.endswith(b"\n") and is_torn(line, _HEADS):
             return
         try:

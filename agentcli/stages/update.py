@@ -134,6 +134,8 @@ async def train_in_children(
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,
                     env=environment | place(rank),
+                    # Ctrl-C reaches the whole group; only the loop is to react, and
+                    # ends them itself.
                     start_new_session=True,
                     preexec_fn=partial(die_with_parent, signal.SIGKILL),
                 )
@@ -227,6 +229,8 @@ def _environment(processes: int, threads: int) -> dict[str, str]:
     )
     gpus = torch.cuda.device_count()
     if gpus:
+        # The variable may name some GPUs of many, or have UUIDs: a part of it stays
+        # valid.
         visible = os.environ.get(VISIBLE) or ",".join(map(str, range(gpus)))
         environment[VISIBLE] = ",".join(visible.split(",")[:processes])
     return environment

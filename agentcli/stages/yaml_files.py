@@ -70,6 +70,7 @@ class _Loader(yaml.SafeLoader):
         """A mapping without duplicate keys."""
         keys: set[Any] = set()
         for key_node, _ in node.value:
+            # PyYAML would silently take the last one.
             if key_node.value in keys:
                 fault = f"key {key_node.value!r} is there twice"
                 mark = key_node.start_mark
