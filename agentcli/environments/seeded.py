@@ -18,6 +18,7 @@ from agentcli.errors import EngineError
 from agentcli.records.section import Finite
 from agentcli.records.types import LARGEST_REWARD, Task
 
+# At most the distance of FIRST_SEEDS, or a split would reach into the next.
 Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 FIRST_SEEDS = {"train": 0, "valid": 1_000_000, "test": 2_000_000}
 """Split -> the seed of its first task. No two splits share a seed."""
@@ -145,6 +146,7 @@ class Play:
 
     def refuse(self) -> Observation:
         """The observation after an unknown action: the state is unchanged."""
+        # From the last accepted text: refusals in a row would pile up their sentences.
         self.last = msgspec.structs.replace(
             self._standing,
             text=f"{UNKNOWN_ACTION}\n{self._standing.text}",

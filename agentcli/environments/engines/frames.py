@@ -23,6 +23,7 @@ SHOWN_BYTES = 60
 """Most bytes that a message quotes of what is no frame."""
 
 
+# Messages hold no cycles, so the garbage collector need not track them.
 class Frame(msgspec.Struct, array_like=True, tag=True, gc=False):
     """Base class of all messages."""
 
@@ -158,6 +159,7 @@ decode_reply = msgspec.msgpack.Decoder(Reply).decode
 
 def encode_frame(message: Request | Reply) -> bytes:
     """Encodes a message, preceded by its length."""
+    # The length is known only afterwards: its place is kept free, which saves a copy.
     buffer = bytearray(HEADER.size)
     _encoder.encode_into(message, buffer, HEADER.size)
     HEADER.pack_into(buffer, 0, len(buffer) - HEADER.size)

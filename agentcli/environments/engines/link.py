@@ -53,6 +53,7 @@ READ_BYTES = 1 << 18
 SESSION, PAGES = 3, 21
 """Places in /proc/PID/stat after the name: its session, and its resident pages."""
 
+# With -P the current folder is not on the path, where a file could hide a module.
 COMMAND = (sys.executable, "-P", "-m", "agentcli.environments.engines.worker")
 
 
@@ -82,6 +83,8 @@ class Process:
         self._outbox = bytearray()
         self._stderr_end = b""
         self._gone: asyncio.Future[None] = self._loop.create_future()
+        # No other child inherits our end (PEP 446), so the kernel closes it when this
+        # process ends, in whatever way.
         theirs, self._lifeline = os.pipe()
         try:
             self._popen = _start(command, theirs)
@@ -224,12 +227,14 @@ def _start(command: Sequence[str], lifeline: int) -> "subprocess.Popen[bytes]":
         environ["PYTHONPATH"] = search_path()
     return subprocess.Popen(
         command,
+        # The descriptors are read and written themselves, past any buffer.
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         pass_fds=[lifeline],
         env=environ,
+        # killpg then reaches the children of its engines, and `resident_mb` finds them.
         start_new_session=True,
     )
 
@@ -390,6 +395,8 @@ class Link:
 
     def received(self, process: Process, payload: bytes) -> None:
         """Handles a reply from the process: it answers the first call."""
+        # A process that is being killed may have answered already: its calls are
+        # failed, or were sent to the next one.
         if process is not self._process or not self._calls:
             return
         reply: frames.Reply
@@ -432,6 +439,7 @@ class Link:
         request = frames.encode_frame(self._settings)
         setup = PendingCall(request, self._starting, SETUP_SECONDS)
         self._setup = setup
+        # Setup must be answered first, and calls are answered in their order.
         self._calls.appendleft(setup)
         try:
             self._process = Process(
@@ -495,6 +503,8 @@ class Link:
             self._watch()
             return
         deadline = self._calls[0].deadline
+        # Replies do not move the alarm, which would take a timer for each: it moves
+        # here.
         if self._loop.time() < self._since + deadline:
             self._watch()
             return
@@ -522,4 +532,6 @@ class Link:
 
     def _fail_all(self, error: errors.AgentCliError | MemoryError) -> None:
         while self._calls:
+            # An exception of its own for each: one that is raised in several tasks
+            # collects all their tracebacks.
             self._calls.popleft().fail(type(error)(str(error)))

@@ -137,6 +137,7 @@ class EnginePool:
         try:
             answer = _expect(frames.Opened, await self._open_task(opened.link, request))
         except BaseException:
+            # Also if it is cancelled: else the task would stay pinned to its worker.
             await self.release(task.id)
             raise
         observation = answer.start.observation
@@ -259,6 +260,7 @@ class EnginePool:
             observations=state.observations,
             key=state.observation.state,
         )
+        # Sent only on demand: a history grows with the episode, and is rarely needed.
         whole = msgspec.structs.replace(request, history=history)
         try:
             reply = await link.call(request, label)

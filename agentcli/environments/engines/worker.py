@@ -209,6 +209,7 @@ class Host:
         _check_text(history, 0, observation.text)
         brief = slot.engine if isinstance(slot.engine, Retracing) else None
         for index, action in enumerate(history.actions, start=1):
+            # The last step is taken in full: its state key is compared below.
             if brief and index < len(history.actions):
                 text = brief.retrace(action)
             else:
@@ -347,6 +348,7 @@ def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
     """Buffered copies of stdin and stdout, hidden from engines and child processes."""
     requests = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
+    # What an engine reads would be missing from the requests.
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -367,6 +369,7 @@ def _hang_on(lifeline: int) -> None:
     Nothing is ever written to it (fcntl(2): F_SETOWN, F_SETSIG, O_ASYNC). The kernel is
     needed because a process that is stopped, or stuck in C code, cannot end itself.
     """
+    # A negative number is a process group: children of the engines are killed, too.
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
@@ -383,6 +386,7 @@ def _end_with(requests: BinaryIO) -> None:
     Not even an engine that hangs outlives the other end of an ssh connection.
     """
     poller = select.poll()
+    # POLLIN would be set by every request. A closed pipe reports POLLHUP unasked.
     poller.register(requests, select.POLLRDHUP)
     poller.poll()
     time.sleep(FAREWELL_SECONDS)
@@ -431,6 +435,7 @@ def _hash_alike() -> None:
     The order of sets depends on them. A command in between may not pass variables on.
     """
     if os.environ.get("PYTHONHASHSEED") != "0":
+        # sys.argv lacks the options of the interpreter, -m among them.
         words = [sys.executable, *sys.orig_argv[1:]]
         os.execve(sys.executable, words, os.environ | {"PYTHONHASHSEED": "0"})
 
