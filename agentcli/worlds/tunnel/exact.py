@@ -65,6 +65,8 @@ def solve(game: Tunnel, table: Table, most_steps: int) -> Exact:
             won = np.zeros(len(actions))
             for index, action in enumerate(actions):
                 after = game.after(place, action)
+                # Ends, and what lies beyond the last step, are missing: nothing is to
+                # come there.
                 returns[index] = game.reward(place, after) + values.get(after, 0.0)
                 won[index] = game.won(after) or wins.get(after, 0.0)
             new_values[place] = float(chances @ returns)

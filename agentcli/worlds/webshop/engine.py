@@ -99,6 +99,7 @@ def choice_of(goal: ShopGoal) -> dict[str, str]:
     for wanted in goal.options:
         for name, values in goal.product.options.items():
             value = _best(values, wanted, name)
+            # A second value of an option would replace the first when it is clicked.
             if value is not None and name not in choice:
                 choice[name] = value
                 break
@@ -108,6 +109,7 @@ def choice_of(goal: ShopGoal) -> dict[str, str]:
 def _best(values: tuple[str, ...], wanted: str, name: str) -> str | None:
     """The value named in the goal, or one that the reward function accepts for it."""
     for value in values:
+        # First the exact name: one that is only alike may stand before it.
         if wanted in (value, f"{name} {value}"):
             return value
     for value in values:
@@ -258,6 +260,8 @@ class WebshopEngine:
         for name, values in reversed(self.product().options.items()):
             if text in values:
                 chosen = {**dict(self.visit.chosen), name: text}
+                # The order of clicks means nothing to the shop, so it must not part
+                # states.
                 return tuple(sorted(chosen.items()))
         return None
 
@@ -317,4 +321,5 @@ class WebshopEngine:
             for values in self.product().options.values():
                 links += values
             links += [*SUB_PAGES, BUY]
+        # Two options may share a value.
         return tuple(map(click, dict.fromkeys(links)))

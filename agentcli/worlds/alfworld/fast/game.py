@@ -192,6 +192,7 @@ class Game:
                 if name not in names:
                     names.add(name)
                     commands.setdefault(self._command(operator, facts), operator)
+            # Admissible everywhere, help would only tempt: it leads nowhere.
             menu = Menu(commands, tuple(sorted(commands.keys() - {"help"})))
             self._menus[key] = menu
         return menu
