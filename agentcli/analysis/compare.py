@@ -55,6 +55,7 @@ def compare(
     )
     add_evaluations(comparison, read, notes)
     if not labels:
+        # Unlike trees are no fault of a comparison that has evaluations.
         optional = bool(comparison.evaluations)
         try:
             comparison.trees = _trees(places, notes)
@@ -150,6 +151,7 @@ def _benchmarks(
     chosen: list[str] = []
     others: list[str] = []
     for label, tasks in panels.items():
+        # The signed-rank test takes its pairs to be independent.
         earlier = [other for other in chosen if tasks & panels[other]]
         if earlier:
             others.append(f"{label} (it shares tasks with {earlier[0]})")

@@ -166,6 +166,7 @@ def perform(made: QualityPlan, jobs: int, progress: Progress) -> CreditQuality:
                         write_json(file, cell)
                         progress.advance()
             except BaseException:
+                # Leaving the block alone would wait for all jobs that are queued.
                 pool.shutdown(cancel_futures=True)
                 raise
     finally:

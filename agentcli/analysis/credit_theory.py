@@ -158,6 +158,7 @@ class Script:
         self.chance = 1.0
         self.trees = 1
         while self._draws:
+            # As an odometer: the last draw moves on, and those before it are repeated.
             draw = self._draws.pop() + 1
             size = self._sizes.pop()
             if draw < size:
@@ -188,6 +189,8 @@ async def enumerated(
     while True:
         tree = await field.grow(arm.rollout, 0, policy)
         trees += 1
+        # The present tree's guess may stop at once; the count is there if it is too
+        # low.
         if max(trees, script.trees) > MOST_TREES:
             return None
         if facts.needs_values or facts.needs_scores:
@@ -197,6 +200,7 @@ async def enumerated(
         total += script.chance * push
         weight += script.chance * rows
         if not script.advance():
+            # As long as what `figures` measures (Pushes.length).
             return exact.steps * total / (weight or 1.0)
 
 

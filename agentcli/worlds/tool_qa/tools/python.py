@@ -61,6 +61,7 @@ class Sandbox:
             self._process = self.start()
         assert self._process.stdin is not None
         try:
+            # A policy can write half a surrogate pair, which UTF-8 has no bytes for.
             data = program.encode("utf-8", "backslashreplace")
             self._process.stdin.write(server.LENGTH.pack(len(data)) + data)
             output = self._read(ANSWER_SECONDS)
@@ -86,6 +87,7 @@ class Sandbox:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd="/",
+            # Not our own environment, which may hold secrets.
             env={"PYTHONPATH": str(PACKAGES), "PYTHONHASHSEED": "0"},
             # A group of its own: close() kills keepers and programs with the server.
             start_new_session=True,
