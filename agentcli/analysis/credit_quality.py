@@ -163,6 +163,8 @@ def perform(made: QualityPlan, jobs: int, progress: Progress) -> CreditQuality:
                 for task in as_completed(running):
                     for cell in task.result():
                         file = made.file(cell.tunnel, cell.method, cell.seed)
+                        # Written at once, so that an interrupted study goes on from
+                        # here.
                         write_json(file, cell)
                         progress.advance()
             except BaseException:
@@ -282,6 +284,7 @@ async def _measure(
         if cell.unmeasured is None:
             measured[name] = arm
     if measured:
+        # The methods of a job explore alike, so the trees of one are those of all.
         trees = await _grown(study.groups, ground, next(iter(measured.values())))
         steps = float(np.mean([tree.ledger.steps for tree in trees]))
         for name, arm in measured.items():

@@ -257,6 +257,7 @@ def estimates(pushes: Pushes, update: int) -> dict[str, Estimate]:
     """
     updates = len(pushes.weights) // update
     number = np.arange(len(pushes.weights)) // update
+    # A last update of fewer groups would weigh as much as a whole one.
     used = pushes.only(number < updates)
     number = number[: len(used.weights)]
     values = figures(used)

@@ -174,6 +174,7 @@ class TerminalProgress(Progress):
         if total is None or rate == 0:
             return ""
         seconds = (total - count.done) / rate
+        # Between two things the time that is left goes on falling.
         since = time.monotonic() - self._moved
         return f"{timedelta(seconds=round(max(0.0, seconds - since)))} left"
 
@@ -205,5 +206,6 @@ def _bar(console: Console, left: Callable[[], str]) -> "Bar":
         TextColumn("{task.fields[state]}", markup=False),
         TimeLeft(),
         console=console,
+        # It makes room for the plain line that `stop` leaves.
         transient=True,
     )

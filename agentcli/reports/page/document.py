@@ -107,6 +107,7 @@ def _head(title: str, data: str | None) -> Iterator[str]:
     yield f'<!doctype html>\n<html lang="en"{folder}>\n<head>\n<meta charset="utf-8">\n'
     yield f'<meta http-equiv="Content-Security-Policy" content="{rules}">\n'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+    # Without an icon of its own, a browser asks the server for favicon.ico.
     yield f'{MARK}\n<link rel="icon" href="data:,">\n'
     yield f"<title>{escape(title)} · agentcli</title>\n"
     yield f"<style>{_resource('page.css')}</style>\n</head>\n<body>\n"
@@ -125,6 +126,7 @@ def _write_beside(folder: Path, store: BlockStore, names: Sequence[str]) -> None
     """Writes the blocks that are not there yet, and removes those of an older page."""
     for name in names:
         file = folder / f"{name}.js"
+        # A block is named by its content, so one that is there already is right.
         if not file.exists():
             text = store.path(name).read_bytes()
             write_atomic(file, b'agentcliBlock("%b", "%b");\n' % (name.encode(), text))

@@ -38,6 +38,7 @@ def parse(text: str) -> ast.expr:
     plain = text.translate(SIGNS).replace("^", "**").strip()
     try:
         return ast.parse(_EQUALS.sub("==", plain), mode="eval").body
+    # Python's parser raises MemoryError for what is nested too deeply.
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ToolError(f"not a formula: {text.strip()}") from error
 
@@ -131,6 +132,7 @@ def as_float(value: Number) -> float:
 
 def _value(node: ast.expr) -> Number:
     match node:
+        # True and False are whole numbers to Python, and would pass as such below.
         case ast.Constant(value=bool()):
             raise unknown(node)
         case ast.Constant(value=int() | float() as number):
