@@ -396,6 +396,7 @@ def _natural(name: str) -> list[Any]:
     for place, word in enumerate(re.split(r"(\d+)", name)):
         # Odd places of the split are the numbers.
         parts.append(int(word) if place % 2 else word)
+    # b2 and b02 have equal parts: the name itself keeps their order fixed.
     return [parts, name]
 
 

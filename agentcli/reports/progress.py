@@ -200,6 +200,7 @@ def _bar(console: Console, left: Callable[[], str]) -> "Bar":
             return Text(left(), style="cyan")
 
     return Bar(
+        # Names may hold brackets, which Rich would take for markup.
         TextColumn("{task.description}", markup=False),
         BarColumn(BAR if console.width >= WIDE else NARROW_BAR),
         MofNCompleteColumn(),

@@ -61,6 +61,7 @@ def write_page(
 
     `index` and `blocks` are names in the `store`. Raises WriteError.
     """
+    # Blocks of equal content have one name, and one id in the page.
     names = list(dict.fromkeys(blocks))
     beside = sum(map(store.size, names)) > LARGEST_FILE
     folder = data_folder(page)
@@ -73,6 +74,7 @@ def write_page(
         for name in () if beside else names:
             file.write(_data(f"block-{name}", store.path(name)))
         file.write(f"<script>{script()}</script>\n</body>\n</html>\n".encode())
+    # An earlier page at this place may have been large.
     if not beside and folder.is_dir():
         _remove_others(folder, set())
 

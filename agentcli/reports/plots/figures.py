@@ -280,6 +280,7 @@ def _new_figure(
             "pictures need matplotlib: pip install 'agentcli[plots]'"
         ) from error
     with matplotlib.rc_context(STYLE):
+        # Not pyplot: it keeps every figure in memory, and may look for a display.
         figure = Figure(figsize=(6.4, height))
         if columns == 0:
             return figure, figure.subplots()

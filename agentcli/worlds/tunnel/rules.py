@@ -74,6 +74,7 @@ class TunnelOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     def digest(self) -> str:
         """The part of a task's id that names the options that it was drawn under."""
+        # How many games there are changes none of them.
         shape = msgspec.structs.replace(self, games=SplitSizes())
         return hashlib.sha256(msgspec.json.encode(shape)).hexdigest()[:8]
 

@@ -189,6 +189,7 @@ class Game:
             names = set()
             for operator in operators:
                 name = self._operators[operator]
+                # Operators that differ in inner variables alone are one command.
                 if name not in names:
                     names.add(name)
                     commands.setdefault(self._command(operator, facts), operator)
