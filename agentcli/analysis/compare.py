@@ -152,6 +152,7 @@ def _benchmarks(
     chosen: list[str] = []
     others: list[str] = []
     for label, tasks in panels.items():
+        # The signed-rank test takes its pairs to be independent.
         earlier = [other for other in chosen if tasks & panels[other]]
         if earlier:
             others.append(f"{label} (it shares tasks with {earlier[0]})")
@@ -396,6 +397,7 @@ def _natural(name: str) -> list[Any]:
     for place, word in enumerate(re.split(r"(\d+)", name)):
         # Odd places of the split are the numbers.
         parts.append(int(word) if place % 2 else word)
+    # b2 and b02 have equal parts: the name itself keeps their order fixed.
     return [parts, name]
 
 

@@ -67,6 +67,7 @@ def credit_sources(
 ) -> list[CreditSource]:
     """Each method's file where it was computed from these trees, else none."""
     stages = directory.load_manifest().stages
+    # Files of trees are large: not read where there is nothing to compare with.
     sha256 = sha256_file(trees) if stages and names else None
     sources = []
     for name in names:

@@ -165,9 +165,12 @@ def perform(made: QualityPlan, jobs: int, progress: Progress) -> CreditQuality:
                 for task in as_completed(running):
                     for cell in task.result():
                         file = made.file(cell.tunnel, cell.method, cell.seed)
+                        # Written at once, so that an interrupted study goes on from
+                        # here.
                         write_json(file, cell)
                         progress.advance()
             except BaseException:
+                # Leaving the block alone would wait for all jobs that are queued.
                 pool.shutdown(cancel_futures=True)
                 raise
     finally:

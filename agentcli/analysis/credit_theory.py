@@ -161,6 +161,7 @@ class Script:
         self.chance = 1.0
         self.trees = 1
         while self._draws:
+            # As an odometer: the last draw moves on, and those before it are repeated.
             draw = self._draws.pop() + 1
             size = self._sizes.pop()
             if draw < size:

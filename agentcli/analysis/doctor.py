@@ -96,8 +96,10 @@ def issue(findings: Iterable[Finding], environ: Mapping[str, str], here: Path) -
         for folder in value.split(os.pathsep):
             places.setdefault(folder.rstrip("/"), f"${name}")
     places[str(here)] = "."
+    # The longest first: the home folder begins many of the others.
     for place in sorted(places, key=len, reverse=True):
         if place.startswith("/") and len(place) > 1:
+            # Not where the name goes on: /home/ann does not stand in /home/anna.
             text = re.sub(rf"{re.escape(place)}(?![\w.-])", places[place], text)
     return text
 
@@ -157,6 +159,7 @@ def _torch() -> list[Finding]:
     """torch, and the accelerator that it computes on."""
     try:
         import torch
+    # A torch whose shared libraries do not load raises OSError.
     except (ImportError, OSError) as error:
         detail = _first_line(str(error))
         return [_row("torch", detail, "pip install torch", required=True)]
@@ -258,6 +261,7 @@ def _machine(here: Path, caches: list[Path]) -> list[Finding]:
     if caches:
         common = os.path.commonpath(caches)
         rows.append(_disk("disk cache", Path(common)))
+    # Containers and batch systems allow fewer than there are.
     usable = len(os.sched_getaffinity(0))
     free = free_memory() / GIB
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB

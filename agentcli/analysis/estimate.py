@@ -112,6 +112,7 @@ def _newest_runs(folder: Path) -> Iterator[Path]:
     loops = folder.glob("*/iteration_000/manifest.json")
     runs = {path.parent for path in manifests}
     runs |= {path.parent.parent for path in loops}
+    # runs/latest is a link to a run that is there already.
     runs = {run for run in runs if not run.is_symlink()}
     yield from sorted(runs, key=lambda run: run.stat().st_mtime, reverse=True)
 
@@ -119,6 +120,7 @@ def _newest_runs(folder: Path) -> Iterator[Path]:
 def _record(folder: Path, stage: str) -> StageRecord | None:
     try:
         return RunDirectory(folder).finished(stage)
+    # A neighbour that is damaged is no reason to refuse a plan.
     except (AgentCliError, OSError):
         return None
 

@@ -171,6 +171,8 @@ class Logits:
                 view = move.canonical or ""
                 action = move.admissible.index(move.action or "")
                 vector[self._starts[view] + action] += push
+                # Every action of the view is pushed down by pi: summed here, done once
+                # below.
                 at_view[view] += push
         for view, push in at_view.items():
             policy = self._policy[view]

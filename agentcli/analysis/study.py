@@ -331,6 +331,7 @@ def verdict_of(found: SeedDifference, paper: float) -> str:
     if abs(paper) < ROUNDING:
         return "does not" if found.low > 0 or found.high < 0 else "cannot tell"
     sign = 1 if paper >= 0 else -1
+    # Mirrored where the paper loses, so that its gain is above 0 in either case.
     low, high = sorted((sign * found.low, sign * found.high))
     if low > 0:
         return "holds"

@@ -172,6 +172,8 @@ class Field:
         """The policy's exact return in a game, and its gradient."""
         if game not in self._solved:
             horizon = self.environment.max_steps
+            # The logits lean along the gradient of equal ones: the table is not drawn
+            # yet.
             for view, row in solve(game, {}, horizon).gradient.items():
                 self._draw(view, row)
             self._solved[game] = solve(game, self.table, horizon)

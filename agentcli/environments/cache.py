@@ -33,6 +33,7 @@ def cache_folder(environ: Mapping[str, str], world: str) -> Path:
     base = environ.get(CACHE)
     if base:
         return Path(base) / world
+    # An empty variable counts as unset (XDG Base Directory Specification).
     platform = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return platform / "agentcli" / world
 

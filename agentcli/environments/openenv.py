@@ -240,6 +240,7 @@ def _chosen(schema: dict[str, Any], name: str | None, url: str) -> str:
         raise UsageError(
             f"environment.options.action: the actions of {url} have no {name}; {hint}"
         )
+    # A schema leaves `required` out where all its fields have defaults.
     needed = [key for key in fields if key in schema.get("required", fields)]
     if len(needed) == 1:
         return needed[0]
@@ -373,12 +374,14 @@ class Connection:
 
     def _receive(self) -> ServerMessage:
         try:
+            # Without a timeout: the pool kills a worker whose call is overdue.
             text = self._socket.recv(decode=False)
         except ConnectionClosed as error:
             raise self._lost(error) from error
         return _typed(text, ServerMessage, self._url)
 
     def _lost(self, error: ConnectionClosed) -> Exception:
+        # Not a lost session: a replay would only ask for the same long answer again.
         if error.sent is not None and error.sent.code == TOO_BIG:
             return EngineError(
                 f"{self._url}: its answer is longer than {MOST_BYTES} bytes"
@@ -401,6 +404,7 @@ def _open(url: str) -> ClientConnection:
             proxy=None if _is_loopback(url) else True,
         )
     except InvalidStatus as error:
+        # This passes a status of 200: an ordinary page, and no websocket.
         _refuse_status(error.response.status_code, b"", address)
         raise _missing(url, shown(str(error))) from error
     except (OSError, InvalidHandshake, WebSocketException) as error:

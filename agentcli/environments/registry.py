@@ -68,6 +68,7 @@ def make_world(settings: EnvironmentSettings) -> World:
     """
     kind = _load(settings.name)
     lacking = [name for name in PARTS if not hasattr(kind, name)]
+    # The maker behind a scheme may be a function, which has none of these members.
     if lacking and not _scheme_of(settings.name):
         raise UsageError(
             f"environment.name: {settings.name} is not a world: it has no {lacking[0]}; "
@@ -163,6 +164,7 @@ def settle(settings: Settings) -> Settings:
     environment = settings.environment
     evaluation = settings.evaluation
     prompt = settings.prompt
+    # Making a world can read data or ask a server, so it is left out where it can be.
     if None not in (environment.split, evaluation.split, prompt.style):
         return settings
     card = make_world(environment).card

@@ -44,6 +44,7 @@ RECORD_FIELDS = (
 
 def console(*, stderr: bool = False) -> Console:
     """stdout or stderr; where it is not a terminal, as wide as COLUMNS or the tables."""
+    # Rich would draw an emoji for :name: in a path or in an action.
     terminal = Console(stderr=stderr, highlight=False, emoji=False)
     if not terminal.is_terminal and "COLUMNS" not in os.environ:
         terminal.width = PIPE_WIDTH

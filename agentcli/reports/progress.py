@@ -174,6 +174,7 @@ class TerminalProgress(Progress):
         if total is None or rate == 0:
             return ""
         seconds = (total - count.done) / rate
+        # Between two things the time that is left goes on falling.
         since = time.monotonic() - self._moved
         return f"{timedelta(seconds=round(max(0.0, seconds - since)))} left"
 
@@ -199,11 +200,13 @@ def _bar(console: Console, left: Callable[[], str]) -> "Bar":
             return Text(left(), style="cyan")
 
     return Bar(
+        # Names may hold brackets, which Rich would take for markup.
         TextColumn("{task.description}", markup=False),
         BarColumn(BAR if console.width >= WIDE else NARROW_BAR),
         MofNCompleteColumn(),
         TextColumn("{task.fields[state]}", markup=False),
         TimeLeft(),
         console=console,
+        # It makes room for the plain line that `stop` leaves.
         transient=True,
     )

@@ -91,6 +91,7 @@ def results_table(title: str, whole: ResultsByKind) -> Blocks:
 
 def is_graded(results: Results) -> bool:
     """Whether rewards say more than success does."""
+    # The two means are added up apart, and may round differently.
     return not isclose(results.score, results.success.rate, abs_tol=1e-9)
 
 
@@ -211,6 +212,7 @@ def folded_values(name: str, values: Mapping[str, Any], width: int) -> str:
         line,
         width,
         subsequent_indent="  ",
+        # A path or the name of a setting stays whole, so that it can be copied.
         break_on_hyphens=False,
         break_long_words=False,
     )

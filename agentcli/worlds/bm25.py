@@ -99,6 +99,8 @@ class Bm25Index:
         scores = np.zeros(matrix["num_docs"], dtype=np.float32)
         for word in words:
             here = slice(starts[word], starts[word + 1])
+            # numpy would add once for a repeated index, but a text stands once under a
+            # word.
             scores[matrix["indices"][here]] += matrix["data"][here]
         return scores
 

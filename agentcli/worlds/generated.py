@@ -95,6 +95,7 @@ def spelled(name: str, argument: str) -> str:
 
 def split_number(text: str) -> int:
     """The fixed number of a text, from 0 to 99; each split has a range of them."""
+    # hash() of a text differs from process to process.
     digest = hashlib.sha256(text.encode()).digest()
     return int.from_bytes(digest[:8], "big") % 100
 

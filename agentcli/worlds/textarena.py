@@ -108,6 +108,7 @@ class TextArenaEngine:
     def __init__(self, options: TextArenaOptions) -> None:
         self._options = options
         self._saved = SeededOptions(success="reward", threshold=options.threshold)
+        # A game that cannot be played here is reported before any task.
         for name in options.games:
             _refuse_unfit(name)
             self._open(name, 0)
@@ -214,6 +215,7 @@ class TextArenaEngine:
 
     def _tried(self, action: str) -> Any | None:
         """The game after an action; None if the game calls it invalid."""
+        # A trial must not use up what the game itself will draw next.
         game, drawn = self._game, self._drawn
         self._game = copy.deepcopy(game)
         try:

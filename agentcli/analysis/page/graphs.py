@@ -127,6 +127,7 @@ def _places(graph: StateGraph, columns: list[list[int]]) -> dict[int, tuple[int,
                     if places[one][0] == beside
                 ]
                 heights[state] = sum(rows) / len(rows) if rows else row
+            # The barycentre method: a state goes to the mean height of its neighbours.
             column.sort(key=heights.__getitem__)
             places |= {state: (number, row) for row, state in enumerate(column)}
     return places

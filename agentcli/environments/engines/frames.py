@@ -160,6 +160,7 @@ decode_reply = msgspec.msgpack.Decoder(Reply).decode
 
 def encode_frame(message: Request | Reply) -> bytes:
     """Encodes a message, preceded by its length."""
+    # The length is known only afterwards: its place is kept free, which saves a copy.
     buffer = bytearray(HEADER.size)
     _encoder.encode_into(message, buffer, HEADER.size)
     HEADER.pack_into(buffer, 0, len(buffer) - HEADER.size)

@@ -53,6 +53,7 @@ READ_BYTES = 1 << 18
 SESSION, PAGES = 3, 21
 """Places in /proc/PID/stat after the name: its session, and its resident pages."""
 
+# With -P the current folder is not on the path, where a file could hide a module.
 COMMAND = (sys.executable, "-P", "-m", "agentcli.environments.engines.worker")
 
 
@@ -229,6 +230,7 @@ def _start(command: Sequence[str], lifeline: int) -> "subprocess.Popen[bytes]":
         environ["PYTHONPATH"] = search_path()
     return subprocess.Popen(
         command,
+        # The descriptors are read and written themselves, past any buffer.
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -505,6 +507,8 @@ class Link:
             self._watch()
             return
         deadline = self._calls[0].deadline
+        # Replies do not move the alarm, which would take a timer for each: it moves
+        # here.
         if self._loop.time() < self._since + deadline:
             self._watch()
             return

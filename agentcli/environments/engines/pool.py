@@ -261,6 +261,7 @@ class EnginePool:
             observations=state.observations,
             key=state.observation.state,
         )
+        # Sent only on demand: a history grows with the episode, and is rarely needed.
         whole = msgspec.structs.replace(request, history=history)
         try:
             # A history holds every observation, and is rarely needed.

@@ -386,6 +386,7 @@ def _end_with(requests: BinaryIO) -> None:
     Not even an engine that hangs outlives the other end of an ssh connection.
     """
     poller = select.poll()
+    # POLLIN would be set by every request. A closed pipe reports POLLHUP unasked.
     poller.register(requests, select.POLLRDHUP)
     poller.poll()
     time.sleep(FAREWELL_SECONDS)
@@ -435,6 +436,7 @@ def _hash_alike() -> None:
     The order of sets depends on them. A command in between may not pass variables on.
     """
     if os.environ.get("PYTHONHASHSEED") != "0":
+        # sys.argv lacks the options of the interpreter, -m among them.
         words = [sys.executable, *sys.orig_argv[1:]]
         os.execve(sys.executable, words, os.environ | {"PYTHONHASHSEED": "0"})
 

@@ -68,6 +68,7 @@ class GymEngine:
         seen, reward, terminated, truncated, info = self._environment.step(value)
         # Both may be true in one step (Gymnasium's TimeLimit); the end itself counts.
         ending: Ending = "truncated" if truncated else None
+        # Where both hold, what happened in the episode counts, and not the limit.
         if terminated:
             ending = "terminated"
         return self._play.advance(
@@ -99,6 +100,7 @@ class GymEngine:
 
 def plain(rendering: str) -> str:
     """A rendering without colours: coloured parts are put in brackets."""
+    # Toy-text environments mark the agent's place by its colour alone.
     return COLOURED.sub(r"[\1]", rendering).strip("\n")
 
 
@@ -149,6 +151,7 @@ class CopyingGymEngine(GymEngine):
                 "environment.options.snapshots: copies of it share what changes; leave "
                 "the option out, and its actions are replayed"
             )
+        # The trial has played on in the copies.
         self.restore(first)
 
     def _way(self, snapshot: GymCopy) -> list[Observation]:
@@ -159,6 +162,7 @@ class CopyingGymEngine(GymEngine):
             actions = observation.actions
             if not actions:
                 break
+            # In turn, because one action alone may never change anything.
             observation = self.step(actions[number % len(actions)])
             seen.append(observation)
         return seen
@@ -233,6 +237,7 @@ class ActionNames:
     def shown(self, mask: Any = None) -> tuple[str, ...]:
         """The names of the actions, without those that the environment masks."""
         names = tuple(self._values or ())
+        # The list is only a hint, so a mask of another form is ignored.
         if mask is None or len(mask) != len(names):
             return names
         return tuple(name for name, left in zip(names, mask, strict=True) if left)

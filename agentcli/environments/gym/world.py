@@ -48,6 +48,7 @@ class GymWorld:
     def engine(self) -> Engine:
         """A new environment. Raises UsageError for arguments that it does not take."""
         environment = self._environment()
+        # Without Gymnasium this file must still load, to say what to install.
         from agentcli.environments.gym.engine import CopyingGymEngine, GymEngine
 
         kind = CopyingGymEngine if self.options.snapshots else GymEngine

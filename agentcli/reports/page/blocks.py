@@ -24,6 +24,7 @@ class BlockStore:
 
     def add(self, data: bytes) -> str:
         """Compresses a block and returns its name."""
+        # gzip would otherwise write the time into its header.
         packed = gzip.compress(data, LEVEL, mtime=0)
         name = hashlib.sha256(packed).hexdigest()[:16]
         self.path(name).write_bytes(base64.b64encode(packed))

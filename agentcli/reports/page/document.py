@@ -61,6 +61,7 @@ def write_page(
 
     `index` and `blocks` are names in the `store`. Raises WriteError.
     """
+    # Blocks of equal content have one name, and one id in the page.
     names = list(dict.fromkeys(blocks))
     beside = sum(map(store.size, names)) > LARGEST_FILE
     folder = data_folder(page)
@@ -73,6 +74,7 @@ def write_page(
         for name in () if beside else names:
             file.write(_data(f"block-{name}", store.path(name)))
         file.write(f"<script>{script()}</script>\n</body>\n</html>\n".encode())
+    # An earlier page at this place may have been large.
     if not beside and folder.is_dir():
         _remove_others(folder, set())
 
@@ -107,6 +109,7 @@ def _head(title: str, data: str | None) -> Iterator[str]:
     yield f'<!doctype html>\n<html lang="en"{folder}>\n<head>\n<meta charset="utf-8">\n'
     yield f'<meta http-equiv="Content-Security-Policy" content="{rules}">\n'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+    # Without an icon of its own, a browser asks the server for favicon.ico.
     yield f'{MARK}\n<link rel="icon" href="data:,">\n'
     yield f"<title>{escape(title)} · agentcli</title>\n"
     yield f"<style>{_resource('page.css')}</style>\n</head>\n<body>\n"
@@ -125,6 +128,7 @@ def _write_beside(folder: Path, store: BlockStore, names: Sequence[str]) -> None
     """Writes the blocks that are not there yet, and removes those of an older page."""
     for name in names:
         file = folder / f"{name}.js"
+        # A block is named by its content, so one that is there already is right.
         if not file.exists():
             text = store.path(name).read_bytes()
             write_atomic(file, b'agentcliBlock("%b", "%b");\n' % (name.encode(), text))

@@ -83,6 +83,7 @@ def kinds_figure(
     for axes, (kind, loops) in zip(panels, kinds.items(), strict=False):
         _draw_loops(axes, loops, colours, window)
         axes.set_title(plain(kind), fontsize="x-small")
+        # A line at 0 or 100 would otherwise be cut in half.
         axes.set_ylim(-2, 102)
         axes.locator_params(axis="x", nbins=4)
         lines, names = axes.get_legend_handles_labels()
@@ -90,6 +91,7 @@ def kinds_figure(
     figure.supxlabel("environment steps", fontsize="medium")
     figure.supylabel(SUCCESS, fontsize="medium")
     handles = list(legend.values())
+    # Constrained layout (STYLE) makes room for a legend outside.
     figure.legend(handles, list(legend), loc="outside upper center", frameon=False)
     return figure
 
@@ -123,6 +125,7 @@ def _mean_course(
     length = min(len(course.steps) for course in courses)
     window = min(window, length)
     smooth = [_trailing_mean(course.values[:length], window) for course in courses]
+    # The mean of a window stands at its last iteration.
     walked = [np.cumsum(course.steps[:length])[window - 1 :] for course in courses]
     steps = np.mean(walked, axis=0)
     mean = np.mean(smooth, axis=0)
@@ -137,6 +140,7 @@ def _trailing_mean(values: Sequence[float], window: int) -> np.ndarray:
     windows = np.lib.stride_tricks.sliding_window_view(np.asarray(values), window)
     counts = np.sum(~np.isnan(windows), axis=-1)
     empty = np.full(len(windows), np.nan)
+    # np.nanmean would warn at a window without numbers.
     sums = np.nansum(windows, axis=-1)
     means: np.ndarray = np.divide(sums, counts, out=empty, where=counts > 0)
     return means
@@ -159,12 +163,14 @@ def evaluations_figure(
         axes.set_title(plain(label))
         axes.set_xlabel(unit)
     panels[0].set_yticks(range(len(runs)), [plain(run) for run in runs])
+    # Upside down, so that the first run stands on top.
     panels[0].set_ylim(len(runs) - 0.5, -0.5)
     return figure
 
 
 def _interval(axes: Any, place: int, rate: Rate) -> None:
     """A dot with its interval, in percent."""
+    # errorbar refuses a negative length, which rounding can give.
     below = 100 * max(0.0, rate.rate - rate.low)
     above = 100 * max(0.0, rate.high - rate.rate)
     axes.errorbar(

@@ -50,6 +50,7 @@ def tree_drawing(shown: ShownTree, *, whole: bool = False) -> Drawing:
     stretches = outline(shown.tree)
     drawing = Drawing(_heading(shown), guide_style=QUIET)
     rows = 0
+    # A stack, since forks may lie deeper than Python's recursion goes.
     waiting = [(drawing, stretch, 1) for stretch in reversed(stretches)]
     while waiting:
         if rows > MOST_ROWS and not whole:

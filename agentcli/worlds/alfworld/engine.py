@@ -68,6 +68,7 @@ def stock_environment(path: Path) -> Any:
             admissible_commands=True,
             extras=["gamefile"],
         )
+        # Shuffled numbers would name things anew at each load.
         wrappers = [AlfredDemangler(shuffle=False), AlfredInfos]
         return textworld.start(str(path), infos, wrappers=wrappers)
 
@@ -103,6 +104,7 @@ class AlfworldEngine(ABC):
         path = self._locate(task)
         identity = identify(path)
         if identity != self._loaded:
+            # A load that fails must not leave the former game looking open.
             self._loaded = None
             self._load(path)
             self._loaded = identity

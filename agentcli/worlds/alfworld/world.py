@@ -78,6 +78,7 @@ class AlfworldWorld:
     def __init__(self, settings: EnvironmentSettings) -> None:
         self.options = options_of(settings, AlfworldOptions)
         self.data = dataset.data_folder(settings.data)
+        # A cache on the method itself would keep every world alive.
         self._list = cache(self._ids)
 
     @staticmethod

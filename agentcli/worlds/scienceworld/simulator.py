@@ -72,6 +72,7 @@ def _examined(path: str, environ: Mapping[str, str]) -> tuple[str, bool]:
     return f"{program}: Java {version[1]}", True
 
 
+# With constant identity hashes the order of Java's sets, and so a replay, repeats.
 FLAGS = (
     "-XX:+UnlockExperimentalVMOptions",
     "-XX:hashCode=2",
@@ -121,6 +122,7 @@ class Simulator:
                 java_path=java_path(os.environ),
                 cwd=self._folder.name,
                 die_on_exit=True,
+                # Otherwise any user of the machine could call into the process.
                 enable_auth=True,
                 return_proc=True,
             )
@@ -173,6 +175,7 @@ class Simulator:
             return
         self._leave()
         self._generator.set(self._shared_random, game.generator)
+        # So Scala names the method that assigns to `count`.
         getattr(self._numbers, "count_$eq")(game.numbered)
         self._processor.parseSimplificationStr(game.simplified)
         self._current = game

@@ -190,7 +190,9 @@ def _choice(aware: Awareness, careless: bool, seed: int) -> str:
     things = [thing for thing in aware.sight if careless or thing in wanted]
     if not things:
         return ""
+    # Seeded by what is in sight and not by the step: the choice stands.
     rng = random.Random(derive_seed(seed, "choice", *things))
+    # A careless expert would otherwise carry off the box itself.
     return rng.choice([thing for thing in things if not thing.endswith(" box")] or [""])
 
 

@@ -93,6 +93,7 @@ def _answering(
 async def _body(request: Request) -> bytes | None:
     """The body; None where it is too large."""
     data = b""
+    # request.body() would first take in whatever is sent.
     async for part in request.stream():
         data += part
         if len(data) > LARGEST_REQUEST:

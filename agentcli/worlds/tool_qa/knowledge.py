@@ -146,6 +146,7 @@ KINDS = (
     ),
 )
 
+# As texts, because a float would not hold most of them exactly.
 FACTORS = {
     ("mile", "kilometre"): "1.609344",
     ("nautical_mile", "kilometre"): "1.852",
@@ -205,6 +206,7 @@ class FactBase(msgspec.Struct, frozen=True):
 def knowledge() -> FactBase:
     """The knowledge; drawn once in a process, the same in every one."""
     rng = random.Random(derive_seed("tool_qa", "knowledge"))
+    # For words and things alike: no name may mean two things.
     taken: set[str] = set()
     words: dict[str, tuple[str, ...]] = {}
     subjects: dict[str, tuple[str, ...]] = {}

@@ -218,6 +218,7 @@ def advise(
     if not need.fact and indulges(habits, "overlook", seed):
         return _guess(insight, seed)
     if indulges(habits, "wander", seed):
+        # Seeded by the need and not by the step: an order once begun is kept to.
         random.Random(derive_seed(seed, need.fact)).shuffle(calls)
     tried = {(call.name, call.argument) for call, _ in _calls(context)}
     left = [call for call in calls if call not in tried]
@@ -380,6 +381,7 @@ class ToolQaEngine:
         reached = self._reached
         # A program may hold newlines.
         calls = [repr(call) for call, _ in reached.results]
+        # What was read counts, whichever call it came from.
         texts = sorted({text for _, text in reached.results})
         return Observation(
             text=reached.text,

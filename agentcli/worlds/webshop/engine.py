@@ -99,6 +99,7 @@ def choice_of(goal: ShopGoal) -> dict[str, str]:
     for wanted in goal.options:
         for name, values in goal.product.options.items():
             value = _best(values, wanted, name)
+            # A second value of an option would replace the first when it is clicked.
             if value is not None and name not in choice:
                 choice[name] = value
                 break
@@ -109,6 +110,7 @@ def _best(values: tuple[str, ...], wanted: str, name: str) -> str | None:
     """The value named in the goal, or one that the reward function accepts for it."""
     # Exact ones first, since several values may match loosely.
     for value in values:
+        # First the exact name: one that is only alike may stand before it.
         if wanted in (value, f"{name} {value}"):
             return value
     for value in values:
@@ -320,4 +322,5 @@ class WebshopEngine:
             for values in self.product().options.values():
                 links += values
             links += [*SUB_PAGES, BUY]
+        # Two options may share a value.
         return tuple(map(click, dict.fromkeys(links)))

@@ -62,6 +62,7 @@ def _catalogue(options: WebshopOptions, data: Path | None) -> Catalogue:
     if options.size == "small":
         return in_memory(list(read_products(data, options)), options.goals)
     sources = [data / name for name in file_names(options)]
+    # On disk, or each engine process would hold a million products.
     folder = folder_of(sources, options.goals)
     if not folder.is_dir():
         fill(folder, read_products(data, options), options.goals)
@@ -257,6 +258,8 @@ class WebshopWorld:
         goals = len(self.catalogue.order)
         if number.isascii() and number.isdigit() and int(number) < goals:
             place = int(number)
+            # The id names the product, too: other settings may put another goal at this
+            # place.
             if self._task(place, task.split).id == task.id:
                 return place
         raise foreign_task(task)

@@ -189,9 +189,11 @@ class Game:
             names = set()
             for operator in operators:
                 name = self._operators[operator]
+                # Operators that differ in inner variables alone are one command.
                 if name not in names:
                     names.add(name)
                     commands.setdefault(self._command(operator, facts), operator)
+            # Admissible everywhere, help would only tempt: it leads nowhere.
             menu = Menu(commands, tuple(sorted(commands.keys() - {"help"})))
             self._menus[key] = menu
         return menu

@@ -146,6 +146,7 @@ class _Builder:
                 )
 
     def _signatures(self, atoms: set[Ground]) -> list[Signature]:
+        # Two bytes a thing: a game has a few hundred of them.
         arguments: dict[Ground, array[int]] = defaultdict(lambda: array("H"))
         counts: Counter[Ground] = Counter()
         for predicate, things in sorted(atoms):

@@ -38,6 +38,7 @@ def parse(text: str) -> ast.expr:
     plain = text.translate(SIGNS).replace("^", "**").strip()
     try:
         return ast.parse(_EQUALS.sub("==", plain), mode="eval").body
+    # Python's parser raises MemoryError for what is nested too deeply.
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ToolError(f"not a formula: {text.strip()}") from error
 

@@ -87,6 +87,7 @@ class Sandbox:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd="/",
+            # Not our own environment, which may hold secrets.
             env={"PYTHONPATH": str(PACKAGES), "PYTHONHASHSEED": "0"},
             # A group of its own: close() kills keepers and programs with the server.
             start_new_session=True,
