@@ -262,7 +262,9 @@ def _machine(here: Path, caches: list[Path]) -> list[Finding]:
         common = os.path.commonpath(caches)
         rows.append(_disk("disk cache", Path(common)))
     # Containers and batch systems allow fewer than there are.
-    usable = len(os.sched_getaffinity(0))
+    # macOS does not say.
+    affinity = getattr(os, "sched_getaffinity", None)
+    usable = len(affinity(0)) if affinity else os.cpu_count()
     free = free_memory() / GIB
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
     return [

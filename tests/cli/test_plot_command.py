@@ -43,7 +43,7 @@ def test_loops_that_differ_in_their_seed_are_one_group() -> None:
     runs.append(make_loop(Path("other"), 0, "gigpo"))
     groups = loops_by_group(runs)
     assert {name: len(courses) for name, courses in groups.items()} == {"chain + grpo": 3, "chain + gigpo": 1}
-    assert groups["chain + grpo"][0].success == [0.25, 0.5]
+    assert groups["chain + grpo"][0].values == [25, 50]
 
 
 def test_groups_that_share_their_methods_are_named_by_a_run() -> None:
@@ -67,8 +67,8 @@ def test_a_loop_is_drawn_and_its_file_is_named() -> None:
 def test_a_loop_is_drawn_by_kind_of_task() -> None:
     make_loop(Path("a"), 0, kinds=("clean", "look"))
     kinds = by_kind(loops_by_group([Path("a")]))
-    assert kinds["clean"]["chain + grpo"][0].success == [0.25, 0.25]
-    assert math.isnan(kinds["look"]["chain + grpo"][0].success[1])
+    assert kinds["clean"]["chain + grpo"][0].values == [25, 25]
+    assert math.isnan(kinds["look"]["chain + grpo"][0].values[1])
     answer = agentcli("plot", "a", "--of", "kinds", "-o", "kinds.svg")
     assert (answer.code, answer.stdout) == (0, "kinds.svg\n")
 

@@ -264,7 +264,6 @@ class EnginePool:
         # Sent only on demand: a history grows with the episode, and is rarely needed.
         whole = msgspec.structs.replace(request, history=history)
         try:
-            # A history holds every observation, and is rarely needed.
             reply = await link.call(request, label)
             if not isinstance(reply, frames.Lost):
                 return reply

@@ -452,7 +452,7 @@ def main() -> int:
         _hang_on(int(lifeline[0]))
     # Registered first, so it runs last: libraries have cleaned up by then.
     atexit.register(_end_group, is_whole=not lifeline)
-    # Ctrl-C reaches the whole terminal; the parent decides what ends.
+    # The parent decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, replies = _private_pipes()
     if not lifeline:

@@ -66,7 +66,6 @@ class GymEngine:
         if value is None:
             return self._play.refuse()
         seen, reward, terminated, truncated, info = self._environment.step(value)
-        # Both may be true in one step (Gymnasium's TimeLimit); the end itself counts.
         ending: Ending = "truncated" if truncated else None
         # Where both hold, what happened in the episode counts, and not the limit.
         if terminated:

@@ -108,7 +108,6 @@ def choice_of(goal: ShopGoal) -> dict[str, str]:
 
 def _best(values: tuple[str, ...], wanted: str, name: str) -> str | None:
     """The value named in the goal, or one that the reward function accepts for it."""
-    # Exact ones first, since several values may match loosely.
     for value in values:
         # First the exact name: one that is only alike may stand before it.
         if wanted in (value, f"{name} {value}"):
