@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from agentcli.analysis.advice import draws
 from agentcli.analysis.compare_training import read_iteration
-from agentcli.analysis.tree_measures import measure_trees
+from agentcli.analysis.tree_measures import measure_steps, measure_trees
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.seeds import ROUNDING, area_under, paired_t, steps_to_level
@@ -67,7 +67,7 @@ def results(made: StudyPlan, rules: Sequence[str] = ()) -> StudyResults:
         outcomes=outcomes,
         differences=gains,
         unlike=list(unlike(outcomes, reference, made.study.equal)),
-        rules=[*rules, *_untold(made.study, gains)],
+        rules=[*rules, *_untold(made.study, gains), *unmeasured(made.study, outcomes)],
     )
 
 
@@ -93,6 +93,14 @@ def _untold(study: Study, gains: Sequence[SeedDifference]) -> Iterator[str]:
             yield f"no gain beside {paper}: its arms were not compared"
 
 
+def unmeasured(study: Study, outcomes: Sequence[ArmOutcome]) -> Iterator[str]:
+    """The panels that have no value of a measure."""
+    for label in study.panels:
+        known = {name for one in outcomes for name in one.panels.get(label, ())}
+        if "entropy" in study.measures and outcomes and "entropy" not in known:
+            yield f"no entropy on {label}: greedy, or without log-probabilities"
+
+
 def _outcomes(made: StudyPlan) -> Iterator[ArmOutcome]:
     """Every start and arm of every seed that has ended, starts first.
 
@@ -114,6 +122,10 @@ def _outcomes(made: StudyPlan) -> Iterator[ArmOutcome]:
                 panels[label] = measured(summary, made.study.measures, trees)
             add_drops(panels, made.study)
             outcome = ArmOutcome(arm=arm, seed=seed, panels=panels)
+            if made.study.by_step:
+                deciding = run.evaluation_trees(next(iter(panels)))
+                trees = read_records(deciding, Tree)
+                outcome.by_step = measure_steps(trees, made.study.by_step)
             if arm in made.arms:
                 add_loop(outcome, folder, made.study.training)
             yield outcome

@@ -6,36 +6,29 @@ feedback on a move that changed nothing.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from itertools import takewhile
 from statistics import fmean, pstdev
-from typing import NamedTuple
 
 from agentcli.credit.rewardflow import RewardFlowSettings, state_graph
 from agentcli.credit.states import standing_states
 from agentcli.credit.survey import survey_of
 from agentcli.credit.switches import Switches
-from agentcli.records.study import TreeMeasured
+from agentcli.evaluation.calls import call_shares
+from agentcli.records.study import StepMeasured, TreeMeasured
 from agentcli.records.trees import acts_by_copy, paths
 from agentcli.records.types import Outcome, Step, Tree, Validity
 
 
-class TreeTraits(NamedTuple):
-    """Counts over the trajectories of one tree."""
+def traits_of(tree: Tree) -> Counter[str]:
+    """What is counted over the trajectories of one tree.
 
-    counts: Counter[str]
-    """moves: all of them. refusals: those that answer a refusal. visits, states: states
+    moves: all of them. refusals: those that answer a refusal. visits, states: states
     that a move leaves, all and distinct. actions: distinct ones of each trajectory.
     pairs: distinct states with an action.
     """
-    moves: list[int]
-    """How many moves each response makes."""
-
-
-def traits_of(tree: Tree) -> TreeTraits:
-    """What the measures of one tree are made from."""
     standing = standing_states(tree, "paper")
     counts = Counter[str]()
-    moves: list[int] = []
     states: set[str] = set()
     pairs: set[tuple[str, str]] = set()
     for walk in paths(tree):
@@ -46,7 +39,6 @@ def traits_of(tree: Tree) -> TreeTraits:
         for step in walk:
             acts = acts_by_copy(step)
             counts["moves"] += len(acts)
-            moves += [len(acts)] if acts else []
             counts["refusals"] += sum(copy in refused for copy, _ in acts)
             refused -= {copy for copy, _ in acts}
             refused |= {
@@ -59,7 +51,7 @@ def traits_of(tree: Tree) -> TreeTraits:
                 actions.add(action)
         counts["actions"] += len(actions)
     counts["states"], counts["pairs"] = len(states), len(pairs)
-    return TreeTraits(counts, moves)
+    return counts
 
 
 def _taken(step: Step, standing: dict[int, str]) -> Iterable[tuple[str, str]]:
@@ -78,18 +70,13 @@ def measure_trees(trees: Iterable[Tree], wanted: set[str]) -> dict[str, float]:
     trajectories (RewardFlow eq. 1, Fig. 4). diversity: distinct actions among all of a
     trajectory and its copies (DPEPO section 5.4). actions, actions_std: moves of a
     response, mean and standard deviation (DPEPO Table 5). nodes, edges: of a task's
-    state graph (RewardFlow Table 9).
+    state graph (RewardFlow Table 9). entropy: -log pi of the sampled tokens, in nats a
+    token (CARL eq. 6, Fig. 4b); no value where answers were greedy. call_entropy: of
+    the tools that were called (Rare-tool Fig. 5), in nats.
     """
-    counts = Counter[str]()
-    moves: list[int] = []
-    sizes = []
-    for tree in trees:
-        found = traits_of(tree)
-        counts += found.counts
-        moves += found.moves
-        if wanted & {"nodes", "edges"}:
-            survey = survey_of(tree, Switches())
-            sizes.append(state_graph(tree, survey, RewardFlowSettings()).size)
+    trees = list(trees)
+    counts = sum(map(traits_of, trees), Counter[str]())
+    moves = [number for numbers in _moves_by_step(trees) for number in numbers]
     visits = max(1, counts["visits"])
     measures: dict[TreeMeasured, float] = {
         "invalid_states": counts["refusals"] / max(1, counts["moves"]),
@@ -98,8 +85,57 @@ def measure_trees(trees: Iterable[Tree], wanted: set[str]) -> dict[str, float]:
         "diversity": counts["actions"] / visits,
         "actions": fmean(moves) if moves else 0.0,
         "actions_std": pstdev(moves) if moves else 0.0,
+        "call_entropy": call_shares(trees)[0].entropy,
     }
-    if sizes:
+    if wanted & {"nodes", "edges"} and trees:
+        sizes = []
+        for tree in trees:
+            survey = survey_of(tree, Switches())
+            sizes.append(state_graph(tree, survey, RewardFlowSettings()).size)
         measures["nodes"] = fmean(size.nodes for size in sizes)
         measures["edges"] = fmean(size.edges for size in sizes)
+    surprises = [nats for tree in trees for nats in _surprises(tree)]
+    if surprises:
+        measures["entropy"] = fmean(surprises)
     return {str(name): value for name, value in measures.items() if name in wanted}
+
+
+def _surprises(tree: Tree) -> Iterator[float]:
+    """-log pi of each sampled token, which its entropy is the mean of (CARL eq. 6)."""
+    for step in tree.steps:
+        # Of another temperature than it was sampled at, it is no sample of its entropy.
+        if step.temperature > 0 and step.logprob_temperature == step.temperature:
+            yield from (-logprob for logprob in step.logprobs)
+
+
+def measure_steps(
+    trees: Iterable[Tree], wanted: Collection[StepMeasured]
+) -> dict[str, list[float]]:
+    """The measures among `wanted` at step 1, 2, ... of the trajectories, by name.
+
+    actions: mean number of moves of a response (DPEPO Fig. 9), up to the first step
+    where none could be read. call_entropy: of the tools called there, in nats
+    (Rare-tool Fig. 5).
+    """
+    trees = list(trees)
+    found = dict[str, list[float]]()
+    if "actions" in wanted:
+        read = takewhile(bool, _moves_by_step(trees))
+        found["actions"] = [fmean(numbers) for numbers in read]
+    if "call_entropy" in wanted:
+        found["call_entropy"] = [one.entropy for one in call_shares(trees)[1:]]
+    return found
+
+
+def _moves_by_step(trees: Iterable[Tree]) -> list[list[int]]:
+    """How many moves the responses at step 1, 2, ... make; those with none left out."""
+    by_step: list[list[int]] = []
+    for tree in trees:
+        for walk in paths(tree):
+            if walk[-1].outcome is Outcome.ERRORED:
+                continue
+            by_step += [[] for _ in range(len(walk) - len(by_step))]
+            for step, numbers in zip(walk, by_step, strict=False):
+                acts = acts_by_copy(step)
+                numbers += [len(acts)] if acts else []
+    return by_step

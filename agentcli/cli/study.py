@@ -36,7 +36,7 @@ SEEDS = file_option(
 MOST = 1000
 """Runs at a time, and seeds."""
 WRITTEN = ("study.json", "study.md", "study.svg", "took.yaml", "loops.svg", "gains.svg")
-"""The files beside the runs, and a picture for each measure of the training."""
+"""The files beside the runs, and a picture for each measure of the training and by step."""
 ADDED = file_option(
     "--add-seeds",
     "Add seeds after those of the file, up to N in all, until --narrower holds.",
@@ -280,6 +280,7 @@ def _preview(call: Call, made: "StudyPlan", jobs: int) -> None:
     """Prints what is left to do, and how long that takes."""
     from msgspec import to_builtins
 
+    from agentcli.records.study import BY_STEP
     from agentcli.reports.output import print_preview
     from agentcli.stages.study import remaining
 
@@ -287,7 +288,8 @@ def _preview(call: Call, made: "StudyPlan", jobs: int) -> None:
     left = [command for chain in parts for command in chain.left]
     counts = {"parts": len(parts), "commands left": len(left)}
     folders = dict.fromkeys(str(command.folder) for command in left)
-    written = [*WRITTEN, *(f"{measure}.svg" for measure in made.study.training)]
+    followed = [*made.study.training, *(name + BY_STEP for name in made.study.by_step)]
+    written = [*WRITTEN, *(f"{name}.svg" for name in followed)]
     print_preview(
         "study",
         to_builtins(made.study),

@@ -176,14 +176,14 @@ class ExactLayout(Layout):
     def key(self, item: Prompted) -> Hashable:
         """Padded length, limit, greedy or not, and the number of pictures."""
         greedy = item.temperature == 0
-        return _bucket(item.prompt), item.max_tokens, greedy, item.pictures
+        return bucket(item.prompt), item.max_tokens, greedy, item.pictures
 
     def batch(self, model: Any, items: Sequence[Prompted], pad: int) -> Batch:
         """Copies of the first prompt pad the rows to a multiple of ROWS."""
         prompts = [item.prompt for item in items]
         # Any prompt will do; this one has the width already.
         filler = prompts[:1] * (-len(prompts) % ROWS)
-        return _padded(prompts + filler, _bucket(prompts[0]), pad, model.device)
+        return _padded(prompts + filler, bucket(prompts[0]), pad, model.device)
 
 
 class FastLayout(Layout):
@@ -254,7 +254,8 @@ def layout_of(batching: str | None, device: str, shares: bool = True) -> Layout:
     return FastLayout(shares) if batching == "fast" else ExactLayout()
 
 
-def _bucket(prompt: list[int]) -> int:
+def bucket(prompt: list[int]) -> int:
+    """The padded length of a prompt; only those with the same length share a batch."""
     return (len(prompt) // PROMPT_BUCKET + 1) * PROMPT_BUCKET
 
 

@@ -1,6 +1,7 @@
 """What this process is among others, and what those that it starts inherit."""
 
 import os
+import signal
 import sys
 
 
@@ -17,6 +18,11 @@ def process_count() -> int:
 def search_path() -> str:
     """PYTHONPATH of another process of this Python, so that it imports as this one."""
     return os.pathsep.join(map(os.path.abspath, sys.path))
+
+
+def how_ended(code: int) -> str:
+    """What a process ended with: a signal's name, or its status."""
+    return signal.Signals(-code).name if code < 0 else f"status {code}"
 
 
 def _announced(variable: str, alone: int) -> int:

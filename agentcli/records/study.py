@@ -35,6 +35,8 @@ TreeMeasured = Literal[
     "actions_std",
     "nodes",
     "edges",
+    "entropy",
+    "call_entropy",
 ]
 """What its trees show (agentcli.analysis.tree_measures)."""
 Measured = Literal[Summarised, TreeMeasured, "tokens_per_step"]
@@ -49,6 +51,10 @@ TrainingMeasured = Literal[
 """What each iteration of a loop shows: of its trajectories, as of a panel's, and of its
 training the policy's entropy in nats a token.
 """
+StepMeasured = Literal["actions", "call_entropy"]
+"""What each step of a panel's trajectories shows."""
+BY_STEP = "-by-step"
+"""What the names of its pictures end in."""
 DROP = "drop"
 """Measure of a panel with `drop_from`."""
 TRAINING_TOKENS = "training_tokens"
@@ -71,7 +77,7 @@ Figure = Annotated[float, Meta(ge=-1e9, le=1e9)]
 COUNTED = frozenset(
     {
         *("steps", "moves", "tokens", "tokens_per_step"),
-        *("actions", "actions_std", "nodes", "edges", "entropy"),
+        *("actions", "actions_std", "nodes", "edges", "entropy", "call_entropy"),
     }
 )
 """Measures that are no shares."""
@@ -207,6 +213,8 @@ class Study(Section, kw_only=True):
     """What is compared on every panel."""
     training: list[TrainingMeasured] = field(default_factory=list)
     """What is followed over the iterations of every loop, and compared in their mean."""
+    by_step: list[StepMeasured] = field(default_factory=list)
+    """What is drawn over the steps of the trajectories of the first panel."""
     panels: dict[Name, PanelChoice]
     """Label -> evaluation. The first one decides."""
 
@@ -243,6 +251,9 @@ class Study(Section, kw_only=True):
                 raise ValueError(f"panels.{label}.drop_from: no other panel {base}")
             if base is not None and "success" not in self.measures:
                 raise ValueError(f"panels.{label}.drop_from: needs success measured")
+        greedy = all(panel.temperature == 0 for panel in self.panels.values())
+        if greedy and "entropy" in self.measures:
+            raise ValueError("measures: entropy needs a panel that is not greedy")
         if self.search is not None and "success" not in self.measures:
             raise ValueError("search: it needs success among `measures`")
 
@@ -303,6 +314,8 @@ class ArmOutcome(Record, kw_only=True):
     """Environment steps of each iteration."""
     courses: dict[str, list[float]] = field(default_factory=dict)
     """Measure of the training -> its value in each iteration. Shares are from 0 to 1."""
+    by_step: dict[str, list[float]] = field(default_factory=dict)
+    """Measure -> its value at step 1, 2, ... of the trajectories of the first panel."""
     totals: dict[Spent, float] = field(default_factory=dict)
     """Sums over the loop."""
 

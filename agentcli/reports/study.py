@@ -9,13 +9,17 @@ from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 
 from agentcli.records.files import write_atomic
-from agentcli.records.study import SeedDifference, StudyResults, scale_of
+from agentcli.records.study import BY_STEP, SeedDifference, StudyResults, scale_of
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.output import console, print_json
 from agentcli.reports.tables import markdown_page
 
 LOOPS = "loops"
 """The picture of the success in training; other measures' bear their names."""
+STEP_UNITS = {
+    "actions": "actions of a response",
+    "call_entropy": "entropy of the tools that are called, nats",
+}
 HEADS = ("arm", "seeds", "mean", "gain (95 %)", "p", "paper")
 WINDOW = 5
 """Iterations of the mean that is drawn."""
@@ -101,12 +105,17 @@ def draw(found: StudyResults, out: Path) -> list[Path]:
     )
 
     loops: dict[str, dict[str, list[Course]]] = {}
+    by_step: dict[str, dict[str, list[Course]]] = {}
     for one in found.outcomes:
         for measure, values in {LOOPS: one.course, **one.courses}.items():
             if values:
                 shown = [scale_of(measure) * value for value in values]
                 course = Course(steps=one.steps, values=shown)
                 loops.setdefault(measure, {}).setdefault(one.arm, []).append(course)
+        for measure, values in one.by_step.items():
+            if values:
+                course = Course(steps=[1] * len(values), values=values)
+                by_step.setdefault(measure, {}).setdefault(one.arm, []).append(course)
     gains: dict[str, dict[str, Rate]] = {}
     for gain in found.differences:
         if gain.low is not None and gain.high is not None and gain.is_share:
@@ -118,6 +127,10 @@ def draw(found: StudyResults, out: Path) -> list[Path]:
         units = {LOOPS: SUCCESS, "entropy": "entropy of the policy, nats a token"}
         unit = units.get(measure, share)
         figures[measure] = training_figure(of_arms, window=WINDOW, unit=unit)
+    for measure, of_arms in by_step.items():
+        name = measure + BY_STEP
+        unit = STEP_UNITS[measure]
+        figures[name] = training_figure(of_arms, window=1, unit=unit, over="step")
     if gains:
         unit = f"gain over {found.study['reference']}, points"
         figures["gains"] = evaluations_figure(gains, unit)

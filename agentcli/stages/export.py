@@ -12,7 +12,6 @@ Trees are streamed, and a file appears under its name only when it is complete.
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from os.path import relpath
 from pathlib import Path
@@ -36,7 +35,7 @@ from agentcli.records.chats import (
     asked,
 )
 from agentcli.records.faults import shown
-from agentcli.records.files import RecordWriter, derive_seed, write_atomic, writing
+from agentcli.records.files import derive_seed, replacing, write_atomic
 from agentcli.records.pictures import folder_beside, picture_file
 from agentcli.records.runs import RunDirectory
 from agentcli.records.step_rows import StepRow, advantages, step_rows
@@ -46,6 +45,7 @@ from agentcli.registry import nearest
 from agentcli.reports.show.trees import credit_names, trees_file
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.model_card import model_card
+from agentcli.stages.session import rewriting
 from agentcli.stages.trees import checked_trees, count_trees
 from agentcli.training.demonstrations import left_out
 from agentcli.training.steps import PairCounts, read_pairs
@@ -182,19 +182,6 @@ def perform(plan: ExportPlan, progress: Progress) -> dict[str, int]:
     return counts
 
 
-@contextmanager
-def _replacing(out: Path) -> Iterator[Path]:
-    """A temporary path that becomes `out` at the end of the block, or is removed."""
-    part = out.with_name(f".{out.name}.part")
-    try:
-        with writing(out):
-            out.parent.mkdir(parents=True, exist_ok=True)
-            yield part
-            part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def _table(plan: ExportPlan, progress: Progress) -> dict[str, int]:
     import pyarrow
     from pyarrow.parquet import ParquetWriter
@@ -202,7 +189,7 @@ def _table(plan: ExportPlan, progress: Progress) -> dict[str, int]:
     schema = pyarrow.schema(_columns())
     counts = Counter({"trees": 0, "rows": 0})
     rows: list[dict[str, Any]] = []
-    with _replacing(plan.out) as part, ParquetWriter(part, schema) as writer:
+    with replacing(plan.out) as file, ParquetWriter(file, schema) as writer:
 
         def flush() -> None:
             writer.write_table(pyarrow.Table.from_pylist(rows, schema))
@@ -253,7 +240,7 @@ def _trees_with_credit(plan: ExportPlan) -> Iterator[tuple[int, Tree, Credit | N
 
 def _messages(plan: ExportPlan, progress: Progress) -> dict[str, int]:
     counts = Counter({"trees": 0, "rows": 0})
-    with _replacing(plan.out) as part, RecordWriter(part) as writer:
+    with rewriting(plan.out) as writer:
         for line, tree in checked_trees(plan.trees):
             counts["trees"] += 1
             solving = _solving_steps(tree)
@@ -286,7 +273,7 @@ def _messages(plan: ExportPlan, progress: Progress) -> dict[str, int]:
 
 def _conversations(plan: ExportPlan, progress: Progress) -> dict[str, int]:
     counts = Counter({"trees": 0, "rows": 0})
-    with _replacing(plan.out) as part, RecordWriter(part) as writer:
+    with rewriting(plan.out) as writer:
         for _, tree, credit in _trees_with_credit(plan):
             assigned = None if credit is None else advantages(credit)
             for steps in paths(tree):
@@ -401,7 +388,7 @@ def _preferences(plan: ExportPlan, progress: Progress) -> dict[str, int]:
     counts = Counter({"rows": 0, "alike": 0, "unfit": 0})
     pair_counts = PairCounts()
     written: set[int] = set()
-    with _replacing(plan.out) as part, RecordWriter(part) as writer:
+    with rewriting(plan.out) as writer:
         pairs = read_pairs(plan.trees, plan.pairs, 0, pair_counts, sampled=False)
         for pair in pairs:
             chosen, rejected = pair.chosen[0], pair.rejected[0]

@@ -31,6 +31,7 @@ from agentcli.policies.vllm_engine import (
 )
 from agentcli.records.http import Asking, BlockingHttpClient, NoAnswerError
 from agentcli.records.kernel import die_with_parent
+from agentcli.records.processes import how_ended
 from agentcli.records.runs import hash_inputs
 from agentcli.records.settings import Settings
 from agentcli.stages.plan import check_model, model_sources
@@ -125,7 +126,7 @@ def perform(server: ServerPlan, ready: Callable[[], None]) -> None:
         ready()
         code = process.wait()
         raise MissingError(
-            f"the server of {server.name} ended by itself ({_how(code)}); type the "
+            f"the server of {server.name} ended by itself ({how_ended(code)}); type the "
             "command again"
         )
     except KeyboardInterrupt:
@@ -172,7 +173,7 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", server: ServerPlan) ->
                     return
             time.sleep(POLL_SECONDS)
     raise MissingError(
-        f"the server of {server.name} did not start ({_how(process.returncode)}); mend "
+        f"the server of {server.name} did not start ({how_ended(process.returncode)}); mend "
         "what it reports above"
     )
 
@@ -187,12 +188,6 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         # The engine is a process of its own, in the group of the server.
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _how(code: int) -> str:
-    if code < 0:
-        return signal.Signals(-code).name
-    return f"status {code}"
 
 
 def _check_free(host: str, port: int) -> None:

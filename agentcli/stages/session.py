@@ -545,7 +545,8 @@ def rewriting(path: Path) -> Iterator[RecordWriter]:
     try:
         with RecordWriter(part) as writer:
             yield writer
-        part.replace(path)
+        with writing(path):
+            part.replace(path)
     finally:
         part.unlink(missing_ok=True)
         if is_new_folder and not path.exists():

@@ -23,7 +23,7 @@ import msgspec
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.exploration.settings import decode
 from agentcli.records.kernel import die_with_parent
-from agentcli.records.processes import rank, search_path
+from agentcli.records.processes import how_ended, rank, search_path
 from agentcli.records.runs import remember_hashes
 from agentcli.records.settings import RunSettings
 from agentcli.reports.standing import Progress
@@ -192,7 +192,7 @@ async def _all_ended(
                 return
         code = await child.wait()
         if code:
-            how = signal.Signals(-code).name if code < 0 else f"status {code}"
+            how = how_ended(code)
             deaths.append(f"process {rank} of {len(children)} ended with {how}")
 
     waiting = {

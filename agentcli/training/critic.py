@@ -45,7 +45,7 @@ from agentcli.errors import DataError
 from agentcli.policies.batching import Batcher
 from agentcli.policies.chat import prompt_ids, step_ids
 from agentcli.policies.chat_tokens import PROMPTS_REMEMBERED, ChatTokens
-from agentcli.policies.layouts import PROMPT_BUCKET, ROWS
+from agentcli.policies.layouts import ROWS, bucket
 from agentcli.policies.load import (
     CRITIC,
     adapter_base,
@@ -450,7 +450,7 @@ class Appraiser:
         self._reader = reader
         self._batcher: Batcher[list[int], float] = Batcher(
             work=self._numbers,
-            key=_width,
+            key=bucket,
             rows=settings.batch_rows,
             linger_seconds=settings.linger_ms / 1000,
         )
@@ -490,7 +490,7 @@ class Appraiser:
         reader = self._reader
         # Another number of rows may take another kernel, and round otherwise.
         rows = batch + batch[:1] * (-len(batch) % ROWS)
-        width = _width(batch[0])
+        width = bucket(batch[0])
         ids_BT = torch.tensor([row + [reader.pad] * (width - len(row)) for row in rows])
         last_B = torch.tensor([len(row) - 1 for row in rows])
         device = reader.network.device
@@ -507,8 +507,3 @@ class Appraiser:
                 )
         self.seconds += time.perf_counter() - started
         return [round(number, DECIMALS) for number in numbers]
-
-
-def _width(ids: list[int]) -> int:
-    """The padded length of token ids; only those with the same length share a batch."""
-    return (len(ids) // PROMPT_BUCKET + 1) * PROMPT_BUCKET

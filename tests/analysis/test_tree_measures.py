@@ -1,10 +1,11 @@
 """What trees show beyond a summary: by hand on small trees, and what must hold of any."""
 
+from math import log
 from statistics import pstdev
 from typing import NamedTuple, get_args
 
 import pytest
-from agentcli.analysis.tree_measures import measure_trees
+from agentcli.analysis.tree_measures import measure_steps, measure_trees
 from agentcli.records.study import TreeMeasured
 from agentcli.records.types import Ledger, Move, Outcome, Step, Task, Tree, Validity
 from hypothesis import given
@@ -77,6 +78,40 @@ def test_copies_act_apart() -> None:
     assert found["actions_std"] == pytest.approx(pstdev([3, 1, 1]))
     assert found["invalid_states"] == 1 / 5, "copy 1 answers its own refusal, copy 2 none"
     assert found["diversity"] == 2 / 5
+
+
+def test_actions_by_step() -> None:
+    """Three moves and then one; a second trajectory makes one move and ends (DPEPO Fig. 9)."""
+    first = [acted(0, None, [move(copy, "a", "x", "b") for copy in (1, 2, 3)]), acted(1, 0, [move(1, "b", "x", "c")])]
+    second = acted(2, None, [move(1, "a", "y", "c")])
+    first[-1].outcome = second.outcome = Outcome.FAILURE
+    assert measure_steps([whole([*first, second])], ["actions"]) == {"actions": [2, 1]}
+    second.outcome = Outcome.ERRORED
+    assert measure_steps([whole([*first, second])], ["actions"]) == {"actions": [3, 1]}
+
+
+def test_the_tools_at_each_step() -> None:
+    """Two tools at first and one at last; an answer is no tool (Rare-tool Fig. 5)."""
+    walks = [
+        [Act("a", first, "b"), Act("b", "look[x]", "c"), Act("c", "answer[A]", "d")] for first in ("ask[x]", "look[x]")
+    ]
+    trees = [tree(*walks)]
+    assert measure_steps(trees, ["call_entropy"]) == {"call_entropy": [pytest.approx(log(2)), 0, 0]}
+    shares = (1 / 4, 3 / 4)
+    whole_entropy = -sum(share * log(share) for share in shares)
+    assert measure_trees(trees, {"call_entropy"}) == {"call_entropy": pytest.approx(whole_entropy)}
+
+
+def test_entropy_is_of_sampled_tokens() -> None:
+    """A mean over tokens, not over responses; greedy ones and those of another temperature have none (CARL eq. 6)."""
+    sampled = [acted(number, None, []) for number in range(4)]
+    for step, logprobs in zip(sampled, ([-1.0, -2.0, -3.0], [-6.0], [-9.0], [-9.0]), strict=True):
+        step.logprobs, step.outcome = logprobs, Outcome.FAILURE
+    sampled[2].temperature = sampled[2].logprob_temperature = 0.0
+    sampled[3].temperature = 0.5
+    assert measure_trees([whole(sampled)], {"entropy"}) == {"entropy": 3.0}
+    sampled[0].temperature = sampled[1].temperature = 0.0
+    assert measure_trees([whole(sampled)], {"entropy"}) == {}
 
 
 def move(copy: int, state: str, action: str, after: str) -> Move:

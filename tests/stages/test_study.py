@@ -22,6 +22,7 @@ from agentcli.analysis.study import (
     searched,
     settled,
     too_wide,
+    unmeasured,
     verdict_of,
 )
 from agentcli.errors import AgentCliError
@@ -117,11 +118,19 @@ def test_a_size_lies_over_the_rest_and_the_first_one_is_taken(file: Path) -> Non
         ("split: test", "split: test, drop_from: L0", ("s.yaml", "panels.test.drop_from", "L0")),
         ("table: Table 1", "table: Table 1, measure: drop", ("s.yaml", "results[0].measure", "drop_from")),
         ("table: Table 1", "table: Table 1, measure: training_tokens", ("s.yaml", "results[0].panel", "loop")),
+        ("samples: 1}", "samples: 1, temperature: 0}\nmeasures: [success, entropy]", ("s.yaml", "measures", "greedy")),
         ("reference: grpo", "starts: {start: {demos: []}}\nreference: grpo", ("s.yaml", "starts", "demos")),
     ],
 )
 def test_a_bad_file_is_refused_by_its_field(file: Path, before: str, after: str, names: tuple[str, ...]) -> None:
     refused(lambda: plan(read_study(changed(file, before, after)), Path("out")), 2, names)
+
+
+def test_a_panel_without_entropy_is_named(file: Path) -> None:
+    study = read_study(changed(file, "reference: grpo", "measures: [success, entropy]\nreference: grpo"))
+    none, some = (ArmOutcome(arm="grpo", seed=0, panels={"test": values}) for values in ({}, {"entropy": 0.5}))
+    assert list(unmeasured(study, [none])) == ["no entropy on test: greedy, or without log-probabilities"]
+    assert list(unmeasured(study, [some])) == list(unmeasured(study, [])) == []
 
 
 def test_settings_that_no_stage_would_take_are_refused_before_anything_is_written(file: Path) -> None:
@@ -468,7 +477,7 @@ def followed_in_loops(made: StudyPlan, loop: Path) -> None:
     assert means["explore"] == pytest.approx(100 * sum(explore) / 2)
     assert means["entropy"] == pytest.approx(sum(entropy) / 2)
     drawn = [picture.name for picture in draw(found, made.out)]
-    assert {"loops.svg", "explore.svg", "entropy.svg"} <= set(drawn)
+    assert {"loops.svg", "explore.svg", "entropy.svg", "actions-by-step.svg"} <= set(drawn)
 
 
 def played_in_parts(file: Path) -> None:
@@ -519,13 +528,16 @@ def test_a_killed_study_goes_on_to_the_same_figures(file: Path) -> None:
     played_in_parts(file)
     # What is measured is no setting: nothing is played again for it.
     measures = (
-        "measures: [success, unique_states, nodes, tokens_per_step]\ntraining: [explore, entropy]\nreference: grpo"
+        "measures: [success, unique_states, nodes, tokens_per_step, entropy]\n"
+        "training: [explore, entropy]\nby_step: [actions]\nreference: grpo"
     )
     more = plan(read_study(changed(file, "reference: grpo", measures)), Path("killed"), seeds="0")
     assert more.left == 0
     for one in results(more).outcomes:
         assert 0 < one.panels["test"]["unique_states"] <= 1
         assert min(one.panels["test"]["nodes"], one.panels["test"]["tokens_per_step"]) > 1
+        assert one.panels["test"]["entropy"] > 0
+        assert set(one.by_step["actions"]) == {1}, "there is one copy"
     followed_in_loops(more, Path("killed/0/grpo"))
     costs = yaml.safe_load(Path("killed/took.yaml").read_text(encoding="utf-8"))["took"]
     assert set(costs) == {"demos", "start", "grpo", "rewardflow"}

@@ -49,16 +49,21 @@ class Course(msgspec.Struct, kw_only=True):
 
 
 def training_figure(
-    loops: Mapping[str, Sequence[Course]], *, window: int, unit: str = SUCCESS
+    loops: Mapping[str, Sequence[Course]],
+    *,
+    window: int,
+    unit: str = SUCCESS,
+    over: str = "environment steps",
 ) -> "Figure":
     """A measure over environment steps: the mean of each group of loops.
 
     loops: name -> loops that differ in their seed. The band is one standard error of
-    their mean. window: iterations of a trailing mean. unit: what is measured.
+    their mean. window: iterations of a trailing mean. unit: what is measured. over:
+    what the steps of a course are.
     """
     figure, axes = _new_figure()
     _draw_loops(axes, loops, _colours_of(loops), window)
-    axes.set_xlabel("environment steps")
+    axes.set_xlabel(over)
     axes.set_ylabel(unit)
     axes.legend(frameon=False)
     return figure
