@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from agentcli.records.step_rows import advantages
 from agentcli.records.types import Credit, Tree
 
 SAMPLE = 1_000_000
@@ -124,9 +125,9 @@ class Comparison:
         kind = self._kinds.setdefault(tree.task.kind, len(self._kinds))
         columns = (*self._advantages, self._lines, self._step_ids, self._kind_numbers)
         advantages_by_method = [by_step(credit, len(tree.steps)) for credit in credits]
-        for step, advantages in enumerate(zip(*advantages_by_method, strict=True)):
+        for step, given in enumerate(zip(*advantages_by_method, strict=True)):
             self.steps += 1
-            row = (*advantages, line, step, kind)
+            row = (*given, line, step, kind)
             if self.steps <= self._sample:
                 for column, value in zip(columns, row, strict=True):
                     column.append(value)
@@ -237,20 +238,10 @@ class Comparison:
 
 
 def by_step(credit: Credit, steps: int) -> list[float]:
-    """The advantage of every step; NaN where there is none.
-
-    For a step with several rows, it is the weighted mean over those with an advantage.
-    """
-    totals = [0.0] * steps
-    weights = [0.0] * steps
-    for row in credit.steps:
-        if row.advantage is not None:
-            totals[row.step] += row.weight * row.advantage
-            weights[row.step] += row.weight
-    advantages = []
-    for total, weight in zip(totals, weights, strict=True):
-        advantages.append(total / weight if weight else np.nan)
-    return advantages
+    """The advantage of every step; NaN where there is none."""
+    assigned = advantages(credit)
+    known = (assigned.get(step) for step in range(steps))
+    return [np.nan if value is None else value for value in known]
 
 
 def pearson(first: Column, second: Column) -> float | None:

@@ -10,7 +10,6 @@ edge with a positive advantage (without credit: gain) is green, a negative one r
 """
 
 import json
-import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,8 @@ from agentcli.credit.graph import StateGraph
 from agentcli.credit.rewardflow import RewardFlowSettings, state_graph
 from agentcli.credit.survey import survey_of
 from agentcli.records.files import write_atomic
-from agentcli.records.types import Credit, Tree
+from agentcli.records.step_rows import mean_advantage
+from agentcli.records.types import Credit, StepCredit, Tree
 
 if TYPE_CHECKING:
     import networkx
@@ -126,17 +126,19 @@ def _mean_advantages(
     graph: StateGraph, credit: Credit | None
 ) -> dict[tuple[int, int, str], float]:
     """The mean advantage of each edge's steps, for edges that have any."""
-    values: dict[tuple[int, int, str], list[float]] = {}
+    rows: dict[tuple[int, int, str], list[StepCredit]] = {}
     for row in credit.steps if credit is not None else ():
         # A pruned step is no edge, so there is nothing to write its advantage on.
         if row.advantage is None or graph.pruned[row.step]:
             continue
         source, target = graph.sources[row.step], graph.targets[row.step]
         edge = (source, target, graph.actions[row.step])
-        values.setdefault(edge, []).append(row.advantage)
+        rows.setdefault(edge, []).append(row)
     means = {}
-    for edge, advantages in values.items():
-        means[edge] = math.fsum(advantages) / len(advantages)
+    for edge, of_edge in rows.items():
+        mean = mean_advantage(of_edge)
+        if mean is not None:
+            means[edge] = mean
     return means
 
 

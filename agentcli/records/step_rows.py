@@ -63,9 +63,12 @@ class StepRow(msgspec.Struct, kw_only=True):
 
 
 def mean_advantage(rows: Iterable[StepCredit]) -> float | None:
-    """The mean advantage of one step's credit rows; None if none is assigned."""
-    assigned = [row.advantage for row in rows if row.advantage is not None]
-    return sum(assigned) / len(assigned) if assigned else None
+    """The weighted mean advantage of one step's credit rows; None if none is assigned."""
+    assigned = [row for row in rows if row.advantage is not None]
+    weight = sum(row.weight for row in assigned)
+    if not weight:
+        return None
+    return sum(row.weight * (row.advantage or 0.0) for row in assigned) / weight
 
 
 def advantages(credit: Credit) -> dict[int, float | None]:

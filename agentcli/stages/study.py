@@ -202,6 +202,11 @@ def plan(
     arms = arms_of(study, only)
     counted = counted_seeds(study, seeds)
     if shard is not None:
+        if shard.index > len(counted):
+            raise UsageError(
+                f"--shard {shard}: there are {len(counted)} seeds; the last part is "
+                f"{len(counted)}/{len(counted)}"
+            )
         counted = [*shard.part(counted)]
     made = StudyPlan(study, out, counted, arms)
     shared = _settings_file(made, "all", study.settings)

@@ -190,6 +190,7 @@ def test_a_shard_has_a_part_of_the_seeds(file: Path) -> None:
     ("typed", "says"),
     [
         (["--shard", "3/2"], "--shard is '3/2'"),
+        (["--shard", "3/4"], "there are 2 seeds"),
         (["--workers", "2"], "--workers 2: needs --on ray"),
         (["--on", "moon"], "'moon' is no place"),
         (["--on", "local", "--workers", "0"], "cluster.workers"),
