@@ -74,9 +74,8 @@ def write_page(
         for name in () if beside else names:
             file.write(_data(f"block-{name}", store.path(name)))
         file.write(f"<script>{script()}</script>\n</body>\n</html>\n".encode())
-    # An earlier page at this place may have been large.
-    if not beside and folder.is_dir():
-        _remove_others(folder, set())
+    # Blocks of an earlier page at this place; until now it could be looked at.
+    _remove_others(folder, {f"{name}.js" for name in names} if beside else set())
 
 
 def script() -> str:
@@ -125,14 +124,13 @@ def _data(name: str, file: Path) -> bytes:
 
 
 def _write_beside(folder: Path, store: BlockStore, names: Sequence[str]) -> None:
-    """Writes the blocks that are not there yet, and removes those of an older page."""
+    """Writes the blocks that are not there yet."""
     for name in names:
         file = folder / f"{name}.js"
         # A block is named by its content, so one that is there already is right.
         if not file.exists():
             text = store.path(name).read_bytes()
             write_atomic(file, b'agentcliBlock("%b", "%b");\n' % (name.encode(), text))
-    _remove_others(folder, {f"{name}.js" for name in names})
 
 
 def _remove_others(folder: Path, kept: set[str]) -> None:

@@ -330,9 +330,11 @@ def scoring(model: Any) -> Iterator[None]:
     """Turns off dropout and gradients inside the block."""
     was_training = model.training
     model.eval()
-    with torch.no_grad():
-        yield
-    model.train(was_training)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)
 
 
 def computes_in_bf16(device: torch.device, bf16: bool | None) -> bool:

@@ -85,12 +85,14 @@ def keeping_cache(models: Iterable[Any]) -> Iterator[None]:
     """
     # A vision model has this setting in the configuration of its text model.
     before = [(one.config, getattr(one.config, "use_cache", None)) for one in models]
-    yield
-    for config, use_cache in before:
-        if use_cache is None:
-            vars(config).pop("use_cache", None)
-        else:
-            config.use_cache = use_cache
+    try:
+        yield
+    finally:
+        for config, use_cache in before:
+            if use_cache is None:
+                vars(config).pop("use_cache", None)
+            else:
+                config.use_cache = use_cache
 
 
 class TrainingTemplate(ABC, Generic[AnySettings]):
