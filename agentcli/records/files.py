@@ -401,3 +401,22 @@ def _start_of_last_line(file: IO[bytes]) -> int:
             return start + newline + 1
         end = start
     return 0
+
+
+@contextmanager
+def rewriting(path: Path) -> Iterator[RecordWriter]:
+    """Yields a writer whose records replace those of `path` when the block ends.
+
+    If the block raises, the file stays unchanged.
+    """
+    part = part_of(path)
+    is_new_folder = not path.parent.exists()
+    try:
+        with RecordWriter(part) as writer:
+            yield writer
+        with writing(path):
+            part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+        if is_new_folder and not path.exists():
+            path.parent.rmdir()

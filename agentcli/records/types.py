@@ -419,7 +419,7 @@ class StageRecord(Record, kw_only=True):
     ledger: Ledger | None = None
     statistics: dict[str, Any] = {}
     seconds: dict[str, float] = {}
-    """wall, policy, environment, orchestration, ..."""
+    """wall, of all attempts; policy, environment, orchestration, ..., of the last."""
     started: str
     finished: str
 

@@ -16,14 +16,14 @@ from agentcli.errors import DataError, UsageError
 from agentcli.exploration.roots import RootedRollout
 from agentcli.exploration.settings import methods_with
 from agentcli.records.checksums import lost_its_end
-from agentcli.records.files import read_numbered, read_records
+from agentcli.records.files import read_numbered, read_records, rewriting
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, credit_name, open_hashed
 from agentcli.records.settings import Settings
 from agentcli.records.types import Credit, StageRecord, Tree
 from agentcli.reports.standing import Standing
 from agentcli.stages.plan import StagePlan
-from agentcli.stages.session import Session, rewriting
+from agentcli.stages.session import Session
 from agentcli.stages.trees import checked_trees, count_trees, note_lost_trees
 from agentcli.training.objectives import CriticOptions, make_objective, options_of
 

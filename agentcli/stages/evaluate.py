@@ -19,7 +19,7 @@ from agentcli.errors import UsageError
 from agentcli.evaluation.record import BudgetSpent, EvaluationSummary, WalkedPanel
 from agentcli.evaluation.summary import pass_at_k_summary, summarise
 from agentcli.exploration.settings import VOTING, added_fields, as_method
-from agentcli.records.files import read_json, read_records, write_json
+from agentcli.records.files import read_json, read_records, rewriting, write_json
 from agentcli.records.pictures import drop_unnamed
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
@@ -50,7 +50,7 @@ from agentcli.stages.sampling import (
     sampling_inputs,
     sampling_sources,
 )
-from agentcli.stages.session import Session, rewriting
+from agentcli.stages.session import Session
 from agentcli.stages.tally import Tally, share_of_success
 
 EpisodesByTask = dict[str, list[Episode]]

@@ -35,7 +35,7 @@ from agentcli.records.chats import (
     asked,
 )
 from agentcli.records.faults import shown
-from agentcli.records.files import derive_seed, replacing, write_atomic
+from agentcli.records.files import derive_seed, replacing, rewriting, write_atomic
 from agentcli.records.pictures import folder_beside, picture_file
 from agentcli.records.runs import RunDirectory
 from agentcli.records.step_rows import StepRow, advantages, step_rows
@@ -45,7 +45,6 @@ from agentcli.registry import nearest
 from agentcli.reports.show.trees import credit_names, trees_file
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.model_card import model_card
-from agentcli.stages.session import rewriting
 from agentcli.stages.trees import checked_trees, count_trees
 from agentcli.training.demonstrations import left_out
 from agentcli.training.steps import PairCounts, read_pairs

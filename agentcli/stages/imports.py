@@ -15,6 +15,7 @@ import msgspec
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.summary import summarise
+from agentcli.records.files import rewriting
 from agentcli.records.foreign.rollouts import ForeignRollout, ImportChoices, tree_of
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
@@ -22,7 +23,7 @@ from agentcli.records.types import IMPORTED, LARGEST_REWARD, Episode, StageRecor
 from agentcli.registry import nearest
 from agentcli.reports.standing import Standing
 from agentcli.stages.plan import StagePlan, plain, with_changes
-from agentcli.stages.session import Session, rewriting
+from agentcli.stages.session import Session
 from agentcli.stages.tally import Tally
 
 FORMS = {"verifiers": "verifiers", "messages": "messages", "inspect": "inspect_logs"}

@@ -20,7 +20,7 @@ from agentcli.environments.protocol import World
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.evaluation.record import EvaluationSummary, LoopMetrics, Rate, figures
 from agentcli.policies.load import load_tokenizer
-from agentcli.records.files import part_of, read_json
+from agentcli.records.files import part_of, read_json, rewriting
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, credit_name, known_hashes
 from agentcli.records.settings import Settings
@@ -45,7 +45,7 @@ from agentcli.stages.sampling import (
     sampling_inputs,
     sampling_sources,
 )
-from agentcli.stages.session import Invocation, Session, Within, carry_out, rewriting
+from agentcli.stages.session import Invocation, Session, Within, carry_out
 from agentcli.stages.train import (
     checked_objective,
     critic_of,

@@ -11,26 +11,22 @@ Also how its progress is shown: by itself, or as a phase of a loop.
 
 import asyncio
 import logging
-import os
 import shlex
 import shutil
 import sys
 import time
-import traceback
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from agentcli.errors import UsageError
 from agentcli.evaluation.record import EvaluationSummary
-from agentcli.records.faults import printable
-from agentcli.records.files import RecordWriter, part_of, read_json, write_json, writing
+from agentcli.records.files import RecordWriter, read_json, write_json
 from agentcli.records.pictures import drop_unnamed, keep_pictures
 from agentcli.records.processes import rank
 from agentcli.records.regular import is_there
@@ -45,6 +41,7 @@ from agentcli.records.runs import (
 )
 from agentcli.records.types import StageRecord
 from agentcli.reports.standing import Count, Progress, Standing
+from agentcli.stages.attempts import GOES_ON, AttemptLog, Logged, NoteHandler
 from agentcli.stages.plan import StagePlan, plain
 
 
@@ -111,134 +108,6 @@ def updates_bar(
     return move
 
 
-LINE_SECONDS = 30.0
-
-
-class AttemptLog:
-    """The log of one attempt of a stage in RUN/logs/, with more than the terminal shows.
-
-    A line is time (UTC), level and text: the command, progress every half minute,
-    notes, and how the attempt ended; an error includes its traceback. The log of a
-    killed process has no end. Nothing is written before the stage writes its first
-    output; earlier lines are buffered and written first.
-    """
-
-    def __init__(self, folder: Path, stage: str, first: str) -> None:
-        self._folder = folder
-        self._stage = stage.replace("/", "-")
-        self._early: list[str] = []
-        self._file: IO[str] | None = None
-        self.line(first)
-
-    def line(self, text: str, level: str = "INFO") -> None:
-        """Writes a line, or buffers it until the file is open."""
-        shown = "\n".join(map(printable, text.split("\n")))
-        line = f"{now()} {level} {shown}\n"
-        if self._file is None:
-            self._early.append(line)
-        else:
-            self._file.write(line)
-            self._file.flush()
-
-    def open(self) -> None:
-        """Creates the file under the first unused number."""
-        if self._file is not None:
-            return
-        # Earlier attempts keep their logs.
-        names = (f"{self._stage}-{number:03d}.log" for number in count(1))
-        paths = (self._folder / name for name in names)
-        path = next(path for path in paths if not os.path.lexists(path))
-        with writing(path):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            # Closed by `close`.
-            self._file = path.open("w", encoding="utf-8", errors="backslashreplace")
-        self._file.writelines(self._early)
-        self._file.flush()
-
-    def close(self, error: BaseException | None) -> None:
-        """Writes how the attempt ended."""
-        if self._file is None:
-            return
-        if error is None:
-            self.line("finished")
-        elif isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
-            self.line("interrupted", "WARNING")
-        else:
-            self.line("".join(traceback.format_exception(error)).rstrip(), "ERROR")
-        self._file.close()
-        self._file = None
-
-
-class Logged(Progress):
-    """Passes everything on to another Progress, and writes it to the log."""
-
-    def __init__(self, progress: Progress, log: AttemptLog) -> None:
-        self._progress = progress
-        self._log = log
-        self._count: Count | None = None
-        """None if nothing is counted."""
-
-    def start(self, standing: Standing) -> None:
-        """Starts a bar, and writes a line."""
-        self._progress.start(standing)
-        self._count = Count(standing)
-        self._last_line = self._count.begun
-        before = f", {standing.done} done before" if standing.done else ""
-        self._log.line(f"{standing.title}: start{before}")
-
-    def advance(
-        self,
-        n: int = 1,
-        success: float | None = None,
-        figures: Mapping[str, float] | None = None,
-    ) -> None:
-        """Advances the bar; writes a line every half minute."""
-        self._progress.advance(n, success, figures)
-        if self._count is None:
-            return
-        self._count.add(n, success, figures)
-        if time.monotonic() - self._last_line >= LINE_SECONDS:
-            self._last_line = time.monotonic()
-            self._log.line(_line(self._count))
-
-    def wait(self, text: str) -> None:
-        """Shows what the stage waits for, and writes a line."""
-        self._progress.wait(text)
-        self._log.line(text)
-
-    def phase(self, text: str, figures: Mapping[str, float]) -> None:
-        """Shows the progress of the bar's next phase."""
-        self._progress.phase(text, figures)
-
-    def note(self, text: str) -> None:
-        """Shows a line, and writes it."""
-        self._progress.note(text)
-        self._log.line(text)
-
-    def stop(self) -> None:
-        """Ends the bar, and writes its last state."""
-        self._progress.stop()
-        if self._count is not None:
-            self._log.line(_line(self._count))
-            self._count = None
-
-
-def _line(count: Count) -> str:
-    parts = [count.number, *count.state, f"{count.seconds:.1f} s"]
-    return f"{count.standing.title}: {', '.join(parts)}"
-
-
-class NoteHandler(logging.Handler):
-    """Turns warnings of the layers below the stages into notes."""
-
-    def __init__(self, progress: Progress) -> None:
-        super().__init__(logging.WARNING)
-        self._progress = progress
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._progress.note(record.getMessage())
-
-
 PlanT = TypeVar("PlanT", bound=StagePlan)
 ResultT = TypeVar("ResultT")
 Result = StageRecord | EvaluationSummary
@@ -303,6 +172,7 @@ class Session:
         self.invocation = invocation
         self._started = now()
         self._clock = time.perf_counter()
+        self._seconds_before = 0.0
         self._existing: list[Path] = []
         self._writing = False
         self._begun = self.run.begun(plan.stage)
@@ -403,6 +273,9 @@ class Session:
             drop_unnamed(self.run)
         begun = Begun(self.plan.determining, hashes, plain(self.settings))
         write_json(self._begun, begun)
+        if self.resumed:
+            self._seconds_before = self._log.earlier_seconds()
+            self._log.line(GOES_ON)
         self._log.open()
 
     @contextmanager
@@ -431,7 +304,8 @@ class Session:
 
         With `latest`, runs/latest is set to this run.
         """
-        seconds = {"wall": time.perf_counter() - self._clock}
+        wall = self._seconds_before + time.perf_counter() - self._clock
+        seconds = {"wall": wall}
         seconds |= fields.pop("seconds", {})
         outputs = [self._begun, *self.plan.outputs] if self._main else []
         record = StageRecord(
@@ -532,25 +406,6 @@ def carry_out(
         session.check()
         result = perform(plan, session)
         return asyncio.run(result) if isinstance(result, Coroutine) else result
-
-
-@contextmanager
-def rewriting(path: Path) -> Iterator[RecordWriter]:
-    """Yields a writer whose records replace those of `path` when the block ends.
-
-    If the block raises, the file stays unchanged.
-    """
-    part = part_of(path)
-    is_new_folder = not path.parent.exists()
-    try:
-        with RecordWriter(part) as writer:
-            yield writer
-        with writing(path):
-            part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-        if is_new_folder and not path.exists():
-            path.parent.rmdir()
 
 
 def _delete(path: Path) -> None:

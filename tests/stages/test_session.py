@@ -15,6 +15,7 @@ from agentcli.errors import AgentCliError
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, Settings
 from agentcli.reports.standing import Standing
+from agentcli.stages.attempts import GOES_ON
 from agentcli.stages.plan import StagePlan
 from agentcli.stages.session import Invocation, Session
 from refusal import refused
@@ -192,6 +193,24 @@ def test_every_attempt_has_a_log_that_says_how_it_ended(tmp_path: Path) -> None:
     assert "growing: 1/3, success 1.00" in second
     assert "ERROR Traceback" in second
     assert second.splitlines()[-1] == "agentcli.errors.AgentCliError: broken"
+
+
+def test_the_time_of_earlier_attempts_counts(tmp_path: Path) -> None:
+    """Two attempts were killed after 100 and 20 s; what was there before they began anew does not count."""
+    logs = tmp_path / "logs"
+    begin(tmp_path)
+    output = tmp_path / "trees.jsonl"
+    output.write_text("begun")
+    for number, (first, ended) in enumerate([("", "00:10:00"), ("", "00:01:40"), (GOES_ON, "00:00:20")], 1):
+        lines = ["2026-01-01T00:00:00+00:00 INFO agentcli rollout", f"2026-01-01T00:00:00+00:00 INFO {first}"]
+        log = "\n".join([*lines, f"2026-01-01T{ended}+00:00 INFO rollout: 1/3", "ValueError: no time here", ""])
+        (logs / f"rollout-{number:03d}.log").write_text(log)
+    with session(tmp_path, [output], resume=True) as third:
+        third.check()
+        third.start()
+        record = third.finish()
+    assert 120 <= record.seconds["wall"] < 180
+    assert GOES_ON in (logs / "rollout-004.log").read_text()
 
 
 def test_a_stage_that_writes_nothing_leaves_nothing(tmp_path: Path) -> None:
