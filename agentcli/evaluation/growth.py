@@ -51,6 +51,7 @@ class TreeShape(Struct):
     method: str
     steps: list[StepShape]
     ledger: Ledger
+    # By this field `read_records` refuses the files of another version.
     schema_version: int = SCHEMA_VERSION
 
 
@@ -100,6 +101,7 @@ class Growth(Cost, kw_only=True):
 
 def totals(trees: Iterable[TreeShape]) -> Growth:
     """The sums over all trees."""
+    # Unlike a set, a dict keeps the order in which they come.
     methods: dict[str, None] = {}
     successes: list[list[float]] = []
     errored = 0
@@ -147,6 +149,7 @@ def cost_of(ledger: Ledger, leaves: int) -> Cost:
 def _responses(tree: TreeShape) -> dict[str, int]:
     """The number of responses: all, those of a model, those with a tag or a fault."""
     responses = [
+        # A step with a response and an error was answered, but the world broke.
         step for step in tree.steps if step.error is None and was_sampled(step)
     ]
     return {
