@@ -167,7 +167,7 @@ def serve(call: Call) -> None:
         if call.values["json"]:
             print_json({"url": url})
         else:
-            # Nothing follows that would flush it, and a reader of the pipe waits for it.
+            # Nothing follows that would flush it, and who reads the pipe waits for it.
             print(url, flush=True)
 
     server.serve(ready)

@@ -101,7 +101,6 @@ class Growth(Cost, kw_only=True):
 
 def totals(trees: Iterable[TreeShape]) -> Growth:
     """The sums over all trees."""
-    # Unlike a set, a dict keeps the order in which they come.
     methods: dict[str, None] = {}
     successes: list[list[float]] = []
     errored = 0
@@ -148,8 +147,8 @@ def cost_of(ledger: Ledger, leaves: int) -> Cost:
 
 def _responses(tree: TreeShape) -> dict[str, int]:
     """The number of responses: all, those of a model, those with a tag or a fault."""
+    # A step with a response and an error was answered, but the world broke.
     responses = [
-        # A step with a response and an error was answered, but the world broke.
         step for step in tree.steps if step.error is None and was_sampled(step)
     ]
     return {
