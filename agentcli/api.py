@@ -90,6 +90,7 @@ def read_trees(run: str | Path, evaluation: str | None = None) -> Iterator[Tree]
         file = trees_file(find_run(file), evaluation)
     elif evaluation is not None:
         raise UsageError(f"{run}: is a file; name the run of evaluation {evaluation}")
+    # Not with `yield`, which would put off the errors above to the first tree.
     return (tree for _, tree in walks.read_trees(file))
 
 
@@ -168,6 +169,7 @@ def assign(
     else:
         name = getattr(method, "__name__", "method")
         function, settings = method, registry.settings_of(name, method, switches)
+    # A generator apart: this function must refuse a wrong switch when it is called.
     return _assigned(trees, function, settings)
 
 
@@ -177,6 +179,7 @@ def _assigned(
     for number, tree in enumerate(_several(trees), 1):
         walks.validate_tree(tree, f"tree {number}")
         credit = function(tree, settings)
+        # The function may be the user's own.
         walks.validate_credit(credit, tree, f"credit of tree {number}")
         yield CreditedTree(tree, credit)
 
@@ -232,6 +235,7 @@ def _numbered(things: Iterable[Thing]) -> Iterator[tuple[int, Thing]]:
     last: object = None
     for thing in things:
         tree = thing.tree if isinstance(thing, Trajectory | CreditedTree) else thing
+        # By identity, because two trees in a row may be equal.
         number += tree is not last
         last = tree
         yield number, thing

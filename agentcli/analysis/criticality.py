@@ -111,11 +111,14 @@ def examined(tree: Tree) -> Iterator[Examined]:
             f"its trees are of rollout.method {tree.method}, and criticality is measured "
             f"from those of {METHOD}; roll out with --method {METHOD}"
         )
+    # With the default reward: another would scale spreads, but not IDLE and CRITICAL.
     survey = survey_of(tree, Switches())
     depths: list[int] = []
     for parent in survey.parents:
         depths.append(1 if parent < 0 else depths[parent] + 1)
     for state, siblings in children(tree).items():
+        # Steps are in lineage order: the trajectories' own come before the draws. They
+        # are no draws themselves, because what followed them was sampled.
         own = 1 if state is not None else tree.roots
         drawn = [step for step in siblings[own:] if survey.live[step.id]]
         if len(drawn) > 1:

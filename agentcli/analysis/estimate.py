@@ -103,12 +103,14 @@ def pace_of(settings: Settings, out: Path, stage: str, *sections: str) -> Pace |
             if record and _compared(record.settings, sections) == wanted:
                 same.append((folder, record))
         if same:
+            # The last ones: trajectories change their length as the policy learns.
             return _pace(run, same[-LOOK_BACK:])
     return None
 
 
 def _newest_runs(folder: Path) -> Iterator[Path]:
     manifests = [path for path in folder.glob("*/manifest.json") if path.is_file()]
+    # A loop has a manifest of its own only once it has ended.
     loops = folder.glob("*/iteration_000/manifest.json")
     runs = {path.parent for path in manifests}
     runs |= {path.parent.parent for path in loops}
@@ -136,6 +138,7 @@ def _pace(run: Path, stages: Sequence[tuple[Path, StageRecord]]) -> Pace | None:
     seconds = []
     sizes = []
     for folder, record in stages:
+        # A rollout counts its trees; a training has them among its statistics.
         trees = record.counts.get("trees") or record.statistics.get("trees")
         file = RunDirectory(folder).trees
         if not isinstance(trees, int) or trees == 0 or "wall" not in record.seconds:
@@ -190,7 +193,9 @@ def _trained_bytes(size: ModelSize | str, width: int) -> int | None:
 def _of_rollout(plan: RolloutPlan) -> Expected:
     settings = plan.settings
     tasks = len(plan.panel.tasks)
+    # A server's model takes memory elsewhere.
     loaded = plan.model if settings.policy.kind in LOADING else None
+    # Sampling trains nothing, whatever train.lora says.
     size = known_size(loaded, LoraSettings())
     need = None
     if isinstance(size, ModelSize):
@@ -241,6 +246,7 @@ def _of_loop(plan: LoopPlan) -> Expected:
         )
     kept = run.iterations
     if run.keep is not None:
+        # The best one stays beside the newest, and only evaluations tell which it is.
         kept = min(kept, run.keep + (run.evaluate_every is not None))
     disk = _trained_bytes(size, kept * (WEIGHT + MOMENTS))
     rollout = pace_of(settings, plan.run.path, "rollout", *SAMPLED_BY)

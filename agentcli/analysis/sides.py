@@ -57,6 +57,7 @@ def compare_sides(
     notes: list[str] = []
     files = evaluations_of(places, labels, notes)
     comparison = RunComparison(first=first, evaluations={})
+    # Before `every`: the generator fills the panels of `outcomes` as it is read.
     add_evaluations(comparison, _evaluations(paired, files, outcomes), notes)
     if not labels and _are_loops(places, notes):
         for run, outcome in outcomes.items():
@@ -73,6 +74,7 @@ def compare_sides(
             f"{' and '.join(paired)} have neither an evaluation label nor loops that "
             f"ended in common{why}; evaluate each with: {evaluating(places)}"
         )
+    # Only now: where nothing can be compared, they are part of the error.
     for note in notes:
         progress.note(note)
     return comparison
@@ -96,6 +98,7 @@ def _by_seed(side: Side) -> dict[int, Path]:
                 "seed, so a side has one of each"
             )
         runs[seed] = run
+    # By seed, so that the runs of the sides can be zipped.
     return dict(sorted(runs.items()))
 
 
@@ -105,6 +108,7 @@ def _seed_of(run: Path) -> int:
     Raises DataError where no stage has ended.
     """
     stages = RunDirectory(run).load_manifest().stages
+    # An evaluation may have been given a seed of its own.
     own = [name for name in stages if not name.startswith("evaluation/")]
     for name in (*own, *stages):
         return stages[name].seed
@@ -167,6 +171,7 @@ def _are_loops(places: Sequence[Path], notes: list[str]) -> bool:
     for place in places:
         over = RunDirectory(place).finished("run")
         held = len(loop_folders(place))
+        # Iterations may have been deleted since, and a course cannot have gaps.
         if not held or over is None or over.counts["iterations"] != held:
             lacking.append(place)
     if lacking and any(map(loop_folders, places)):

@@ -323,6 +323,7 @@ def difference(
         reference_mean=fmean(first),
         mean=fmean(second),
         gain=gain,
+        # The interval of a single gain is infinite, which JSON cannot write.
         low=low if several else None,
         high=high if several else None,
         p=wilcoxon_exact(gains),
@@ -384,6 +385,7 @@ def refuse_counted(search: SearchChoice, counted: Sequence[int], most: int) -> N
     """
     further = max(0, most - len(counted))
     added = range(max(counted) + 1, max(counted) + further + 1)
+    # A value that was chosen on a seed flatters its arm there.
     if search.seed in (*counted, *added):
         raise UsageError(f"search.seed: {search.seed} is among the seeds that count")
 
@@ -399,6 +401,7 @@ def one_seed_more(
         return None
     if not too_wide(results(made), narrower):
         return None
+    # Counted up from the largest: `refuse_counted` has cleared just these.
     seeds = ",".join(map(str, [*made.seeds, max(made.seeds) + 1]))
     return plan(made.study, made.out, only=made.arms, seeds=seeds)
 
@@ -413,7 +416,9 @@ def searched(study: Study, search: SearchChoice, played: Sequence[str]) -> Study
     return replace(
         study,
         arms=arms,
+        # No arm has its old name any more; which one stands here decides nothing.
         reference=next(iter(arms)),
+        # The paper's figures name arms that are not played here.
         results=[],
         seeds=str(search.seed),
         search=None,
@@ -430,6 +435,7 @@ def settled(
     DataError where the search has not ended.
     """
     deciding = next(iter(study.panels))
+    # A search is played on one seed, so that an arm has one outcome.
     rates = {one.arm: one.panels[deciding]["success"] for one in found.outcomes}
     arms: dict[str, Mapping[str, Any]] = {**study.arms}
     chosen = []
@@ -449,8 +455,10 @@ def too_wide(found: StudyResults, width: float) -> bool:
     """Whether a gain on the deciding panel has an interval that is not narrower."""
     deciding = next(iter(found.study["panels"]))
     for one in found.differences:
+        # The width is in points, and only shares are.
         if one.panel != deciding or not one.is_share:
             continue
+        # Width 0 comes from equal gains, which say nothing of other seeds.
         if one.low is None or one.high is None or not 0 < one.high - one.low < width:
             return True
     return False

@@ -63,6 +63,7 @@ def check(call: Call) -> None:
 
     Each task must end with the full reward, replay exactly, and fork exactly.
     """
+    # Not `or 6`: a typed 0 must be refused.
     tasks = 6 if call.values["tasks"] is None else call.values["tasks"]
     if tasks < 1:
         raise UsageError(f"--tasks {tasks}: play at least one task")
@@ -142,6 +143,7 @@ def serve(call: Call) -> None:
     from agentcli.reports.output import print_data, print_json
     from agentcli.stages.env_server import EnvServer
 
+    # Not `or 8100`: port 0 asks for any free one.
     port = 8100 if call.values["port"] is None else call.values["port"]
     if port not in PORTS:
         raise UsageError(f"--port {port}: a port is a number from 0 to {PORTS[-1]}")
@@ -165,6 +167,7 @@ def serve(call: Call) -> None:
         if call.values["json"]:
             print_json({"url": url})
         else:
+            # Nothing follows that would flush it, and who reads the pipe waits for it.
             print(url, flush=True)
 
     server.serve(ready)

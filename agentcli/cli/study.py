@@ -77,9 +77,11 @@ def study(call: Call) -> None:
         _list(call)
         return
     jobs = call.values["jobs"] or 1
+    # Every run would inherit them, and the table would not tell.
     refuse_unseen(os.environ)
     file = find_study(typed)
     out = call.values["out"] or Path("runs") / file.stem
+    # Another kind of file, whose keys `read_study` would refuse.
     if has_tunnels(file):
         _credit_quality(call, file, out, jobs)
         return
@@ -198,6 +200,7 @@ def _play_seeds(call: Call, made: "StudyPlan", rules: list[str]) -> None:
             _play(call, made)
             further = one_seed_more(made, call.values["add_seeds"] or 0, narrower)
     finally:
+        # Also after Ctrl-C or a failed part: what has ended is worth a table.
         _report(call, made, rules)
 
 
@@ -287,6 +290,7 @@ def _preview(call: Call, made: "StudyPlan", jobs: int) -> None:
     parts = [chain for chain in made.chains if chain.commands]
     left = [command for chain in parts for command in chain.left]
     counts = {"parts": len(parts), "commands left": len(left)}
+    # Several commands write into one folder, which is listed once.
     folders = dict.fromkeys(str(command.folder) for command in left)
     followed = [*made.study.training, *(name + BY_STEP for name in made.study.by_step)]
     written = [*WRITTEN, *(f"{name}.svg" for name in followed)]

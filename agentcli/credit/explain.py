@@ -170,6 +170,7 @@ def account_of(
     if entry.advantage is None:
         return []
     account = Account(
+        # Some rows have equations of their own, such as CARL's only children.
         evidence.equations or explainer.equations,
         evidence,
         entry.parts,
@@ -195,6 +196,7 @@ def _peers(tree: Tree, account: list[Line | ScoreGroup]) -> dict[int, Peer]:
     """The steps in all groups, by id."""
     peers: dict[int, Peer] = {}
     for group in account:
+        # Members of other groups are copies, whose numbers are no steps.
         if not isinstance(group, ScoreGroup) or group.of != "step":
             continue
         for member in group.members:
@@ -208,6 +210,7 @@ def _reason(entry: StepCredit, step: Step) -> str | None:
     if entry.masked is None:
         return None
     imitation = None
+    # A tree's mask is free text, so it cannot be a key of REASONS.
     if entry.masked == step.mask:
         imitation = "it must not be imitated, and is marked so in the tree"
     return REASONS.get(entry.masked, imitation)

@@ -79,6 +79,7 @@ def with_release(assign: Callable[..., Credit]) -> Callable[..., Credit]:
     """
     name = assign.__module__.rpartition(".")[2]
 
+    # It keeps the annotation of `settings`, by which the switches are known.
     @wraps(assign)
     def of_form(tree: Tree, settings: Any) -> Credit:
         if settings.form == "paper":
@@ -172,6 +173,7 @@ def shared_switches() -> set[str]:
     """The switches defined in switches.py, which mean the same in every method."""
     from agentcli.credit.switches import StateSwitches
 
+    # The last class of the line, which inherits or repeats all of them.
     return {field.name for field in msgspec.structs.fields(StateSwitches)}
 
 

@@ -39,6 +39,7 @@ class Switches(Section, kw_only=True):
     """
 
     def __post_init__(self) -> None:
+        # With 0 all outcomes would be equal, and teach nothing.
         in_range(self, "success_reward", positive=True)
         in_range(self, "invalid_penalty")
 
@@ -85,12 +86,14 @@ class RowSwitches(PenaltySwitches, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         release = self.form == "release"
+        # The authors' code has no other way, and release is there to match it.
         require(
             not release or self.penalty == "inside",
             "penalty",
             self.penalty,
             "'inside' where form is release",
         )
+        # Filled in here, so that the manifest names what was used.
         self.over = self.over or ("steps" if release else "trajectories")
         self.prefix = self.prefix or ("duplicate" if release else "merge")
 
@@ -177,6 +180,7 @@ def in_range(
     bound = "above 0" if positive else "at least 0"
     for field in fields:
         value = getattr(settings, field)
+        # NaN fails either comparison, and so is refused.
         high_enough = value > 0 if positive else value >= 0
         wanted = f"a number {bound} and at most {most:g}"
         require(high_enough and value <= most, field, value, wanted)

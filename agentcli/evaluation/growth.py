@@ -51,6 +51,7 @@ class TreeShape(Struct):
     method: str
     steps: list[StepShape]
     ledger: Ledger
+    # By this field `read_records` refuses the files of another version.
     schema_version: int = SCHEMA_VERSION
 
 
@@ -146,6 +147,7 @@ def cost_of(ledger: Ledger, leaves: int) -> Cost:
 
 def _responses(tree: TreeShape) -> dict[str, int]:
     """The number of responses: all, those of a model, those with a tag or a fault."""
+    # A step with a response and an error was answered, but the world broke.
     responses = [
         step for step in tree.steps if step.error is None and was_sampled(step)
     ]

@@ -51,6 +51,7 @@ def highest(unit: str, settings: Settings) -> int:
     """The most that one tree can cost in the unit of a budget, without votes."""
     rollout = settings.rollout
     responses = rollout.leaves * settings.environment.max_steps
+    # A response that repeats a sibling's action is drawn again, and costs each time.
     draws = responses * (1 + rollout.distinct)
     limits = {
         GROUPS: 1,
@@ -70,6 +71,7 @@ def parse_budget(text: str | None) -> Budget | None:
         return None
     unit, _, number = text.partition("=")
     known = unit == GROUPS or unit in UNITS
+    # isdigit() would accept a superscript, which int() does not.
     if not known or not number.isdecimal() or int(number) == 0:
         raise UsageError(
             f"the budget is {text!r}; write tokens=N, steps=N, leaves=N or groups=N "
@@ -122,6 +124,7 @@ class Allowance:
         """
 
         def decided() -> bool:
+            # `pays` first: its False is final, so there is nothing left to wait for.
             return not self.pays(task) or self._expected(task) < self._limit
 
         async with self._charged:

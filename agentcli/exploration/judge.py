@@ -137,6 +137,7 @@ def read_verdict(text: str, names: Iterable[str]) -> Verdict | str:
     try:
         reply = msgspec.json.decode(data, type=_VerdictForm)
     except UNREADABLE as error:
+        # Of nothing, msgspec says only that it was truncated.
         return fault_in(error, data) if data else "an empty reply"
     wanted = list(names)
     missing = [name for name in wanted if name not in reply.scores]
@@ -145,6 +146,7 @@ def read_verdict(text: str, names: Iterable[str]) -> Verdict | str:
     unknown = [name for name in reply.scores if name not in wanted]
     if unknown:
         return f"a score of {shown(unknown[0])}, which is no action"
+    # In the tools' order, not the judge's: ties go to the first (rare-tool's select).
     scores = {name: reply.scores[name] for name in wanted}
     return Verdict(scores=scores, process_ok=reply.process_ok)
 

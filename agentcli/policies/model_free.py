@@ -90,6 +90,7 @@ def _verb(action: str) -> str:
 def _leader(request: Request) -> int:
     """The copy that follows the plan."""
     moment = request.moment
+    # By the episode: with a new leader in every step no copy would finish the plan.
     drawn = 1 + derive_seed("leader", request.episode_seed) % len(moment.copies)
     return drawn if drawn in moment.open else moment.open[0]
 
@@ -103,6 +104,7 @@ class Uniform(ModelFree):
         actions = {}
         for number in moment.open:
             context = moment.copies[number - 1]
+            # Without the number in it all copies would draw alike.
             seed = (
                 derive_seed(request.seed, number) if moment.numbered else request.seed
             )
@@ -165,6 +167,7 @@ def query_of(message: str) -> str:
 
     Raises PolicyError if there is none, or if it is not a JSON string.
     """
+    # From the end: a thought or a result before it may hold such a line, too.
     for line in reversed(message.splitlines()):
         if not line.startswith(QUERY):
             continue

@@ -69,6 +69,7 @@ def make_policy(
 
 def refuse_missing_vllm() -> None:
     """Raises MissingError if vLLM is not installed."""
+    # Looked for and not imported, which takes many seconds.
     if find_spec("vllm") is None:
         raise MissingError(f"vllm is not installed; type: {remedy_for('vllm')}")
 
@@ -97,6 +98,7 @@ def vllm(settings: Settings, world: World, pool: Any, model_dir: str | None) -> 
 
     policy = settings.policy
     model = _named(model_dir)
+    # From the files: only the engine loads the model.
     ends = configured_ends(model)
     tokenizer = load_tokenizer(model, policy.chat_template_kwargs)
     tokens = ChatTokens(tokenizer, ends, policy.max_prompt_tokens)

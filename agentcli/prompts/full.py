@@ -69,6 +69,7 @@ class Full(Tagged):
             f"Current observation: {context.observations[-1]}",
         ]
         if isinstance(self._world, Guiding):
+            # Without WORD_FOR_WORD: there is no list to take an action from.
             parts += [self._world.forms, self._world.sight(context), self.instructions]
         elif context.admissible:
             parts.append(listed(context))
@@ -178,6 +179,7 @@ def leaves_open(context: Context) -> bool:
 def _past(context: Context, length: int) -> list[str]:
     """The part with the last `length` pairs, oldest first; empty if there are none."""
     taken = len(context.actions)
+    # The heading would announce steps that are not shown.
     if taken == 0 or length == 0:
         return []
     first = max(0, taken - length)

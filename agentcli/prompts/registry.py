@@ -91,6 +91,7 @@ def make_dialect(
             "--set prompt.style=chat, or leave prompt.tools out"
         )
     dialect = dialect_class(style, numbered)(settings, world)
+    # After the style was found: a misspelt one is the fault to report.
     if style not in GROWING:
         _refuse_conversation(settings, style)
     if settings.names == "own":
@@ -109,6 +110,7 @@ def _refuse_conversation(settings: PromptSettings, style: str) -> None:
         value = getattr(settings, name)
         if value is not None:
             raise UsageError(
+                # As YAML writes a truth value.
                 f"prompt.{name}: {str(value).lower()} needs prompt.style chat or "
                 f"chat-compact, not {style}; add --set prompt.style=chat, or leave "
                 f"prompt.{name} out"

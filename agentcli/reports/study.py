@@ -64,6 +64,7 @@ def print_study(found: StudyResults, out: Path, *, json: bool, quiet: bool) -> N
     terminal = console()
     _print_tables(found, terminal)
     for line in (*remarks(found), page_hint(found, out)):
+        # A command is copied as one line, and a path may hold brackets.
         terminal.print(line, markup=False, soft_wrap=True)
 
 
@@ -74,6 +75,7 @@ def _print_tables(found: StudyResults, terminal: Console) -> None:
 
 def svg(found: StudyResults) -> str:
     """The tables as a picture, for pages that show no Markdown."""
+    # Rich prints what it records, so the print goes nowhere.
     paper = Console(record=True, file=StringIO(), width=COLUMNS)
     _print_tables(found, paper)
     title = found.study["title"]
@@ -86,6 +88,7 @@ def page_hint(found: StudyResults, out: Path) -> str:
     runs = [
         str(out / str(seed) / one.arm) for one in found.outcomes if one.seed == seed
     ]
+    # Accounts of several runs would make the page large and slow to write.
     words = ["view", *runs, "--no-accounts", "-o", str(out / "view.html")]
     return f"the runs of seed {seed} as one page: agentcli {join(words)}"
 
@@ -119,6 +122,7 @@ def draw(found: StudyResults, out: Path) -> list[Path]:
     gains: dict[str, dict[str, Rate]] = {}
     for gain in found.differences:
         if gain.low is not None and gain.high is not None and gain.is_share:
+            # The figure takes shares, and a gain is in points.
             rate = Rate(rate=gain.gain / 100, low=gain.low / 100, high=gain.high / 100)
             gains.setdefault(f"{gain.panel}: {gain.measure}", {})[gain.arm] = rate
     figures = {}

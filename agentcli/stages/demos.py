@@ -184,6 +184,7 @@ def _jobs(plan: DemosPlan) -> Iterator[TreeJob]:
     for number in range(patience + 1):
         lap, place = divmod(number, len(tasks))
         if place == 0:
+            # Another one in each lap, or a task would be played the same way again.
             seed = derive_seed(plan.seed, "demos", lap)
             order = iteration_tasks(tasks, len(tasks), 0, seed)
         yield TreeJob(order[place], seed)

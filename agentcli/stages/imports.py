@@ -121,6 +121,7 @@ def perform(plan: ImportPlan, session: Session) -> StageRecord:
             for name, (has, _) in LACKS.items():
                 lacking[name] += sum(not has(step) for step in tree.steps)
             progress.advance()
+        # Only now: an earlier output outlives a file that turns out to be damaged.
         session.start()
     progress.stop()
     for name, steps in lacking.items():

@@ -64,6 +64,7 @@ class ShardRun(NamedTuple):
         try:
             settings = resolve(base=self.record.settings)
         except DataError as error:
+            # The advice behind the semicolon is for settings that a user wrote.
             fault = str(error).partition(";")[0]
             raise DataError(f"{self.run.manifest_path}: {fault}; {REPLACE}") from error
         return with_changes(settings, environment={"shard": None})
@@ -251,6 +252,7 @@ def _refuse_unlike(shards: Sequence[ShardRun], sections: tuple[str, ...]) -> Non
 
 def _refuse_incomplete(shards: Sequence[ShardRun]) -> None:
     """Raises UsageError for a shard that is given twice or missing."""
+    # They are sorted, so that equal ones are neighbours.
     for one, two in pairwise(shards):
         if one.shard == two.shard:
             raise UsageError(

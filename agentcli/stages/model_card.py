@@ -183,6 +183,7 @@ def _commands(run: Path, trainings: Sequence[Training]) -> list[str]:
         runs = {path.parent for path in inputs if path.name.startswith("trees.jsonl")}
         for place in {*runs, training.run.path}:
             for name, record in RunDirectory(place).load_manifest().stages.items():
+                # Evaluations of earlier runs say nothing of these weights.
                 if place == run or not name.startswith("evaluation/"):
                     words = shlex.join(_public(word) for word in record.command)
                     begun.setdefault(printable(words), record.started)

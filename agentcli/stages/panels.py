@@ -261,11 +261,13 @@ def _trainings(model: str | None) -> Iterator[tuple[str, StageRecord]]:
     past: set[Path] = set()
     while model is not None:
         run = Path(model).resolve().parent
+        # A run that took another's name may lead back here.
         if run in past:
             break
         past.add(run)
         model = None
         stages = RunDirectory(run).load_manifest().stages
+        # Of a run that has both, the training ran last.
         for name, section in (("train", "policy"), ("sft", "sft")):
             if name in stages:
                 yield name, stages[name]

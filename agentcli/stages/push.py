@@ -129,6 +129,7 @@ def perform(plan: PushPlan, *, bars: bool = False) -> str:
         operations.append(CommitOperationAdd(name, path))
     try:
         place = api.create_repo(plan.repo, private=plan.private, exist_ok=True)
+        # Not plan.repo: the hub puts the user's name before a name without one.
         api.create_commit(
             place.repo_id, operations, commit_message="Upload by agentcli push"
         )

@@ -222,6 +222,7 @@ def _environment(processes: int, threads: int) -> dict[str, str]:
     """
     import torch
 
+    # `-m` would put the working folder first, where a file may hide a library.
     environment = os.environ | {"PYTHONPATH": search_path(), "PYTHONSAFEPATH": "1"}
     environment.setdefault("OMP_NUM_THREADS", str(threads))
     environment.setdefault(

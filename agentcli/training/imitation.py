@@ -139,6 +139,7 @@ class ImitationPlan:
         """Microbatches of each process, the same number in every update."""
         ranks = self.processes.size
         if self.limit.counts_rows(self._paths):
+            # Without a remainder, which `_check` refuses.
             return len(self.updates[0]) // (self.limit.rows * ranks)
         return self.limit.most(self._paths, ranks)
 
@@ -217,6 +218,7 @@ def plan_imitation(
     limit = limit_of(settings)
     cut = [order[number * size : (number + 1) * size] for number in range(updates)]
     plan = ImitationPlan(samples, cut, limit, processes, PackingChoice(None))
+    # A limit of tokens counts padding too, and rows of one length need none.
     return plan if limit.tokens is None else plan.sorted_by(plan.length)
 
 
@@ -325,6 +327,7 @@ class ImitationTraining(TrainingTemplate[SftSettings]):
             packing=False,
             dataset_kwargs={"skip_prepare_dataset": True},
         )
+        # Before the check, which must run the model where it will be trained.
         place(model, settings, self.processes, arguments.device)
         packing = plan.choice.packing
         if packing is not None:
@@ -347,6 +350,7 @@ class ImitationTraining(TrainingTemplate[SftSettings]):
             num_warmup_steps=arguments.get_warmup_steps(self.updates),
             num_training_steps=self.updates,
         )
+        # Else the Trainer makes one over only those updates that are left.
         trainer.lr_scheduler = scheduler
         return Trained(self.model, optimizer, scheduler, arguments.device)
 
@@ -448,6 +452,7 @@ def _samples(
         words.add(sample.prompt, step.prompt)
         words.add(sample.response, step.response)
         samples.append(sample)
+        # `read_steps` counts a tree before it yields its first step.
         if counts.trees > begun:
             begun, first = counts.trees, first_trajectories(tree)
         told.trajectories.append((begun, first[step.id]))
@@ -491,6 +496,7 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         super().__init__(
             model=model,
             args=args,
+            # TRL demands a dataset; what is trained on comes from `microbatches`.
             train_dataset=Dataset.from_dict({"part": list(range(len(parts)))}),
             processing_class=tokenizer,
         )
@@ -519,6 +525,7 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any
     ) -> Any:
         """Negative log-likelihood per response token over the whole update."""
+        # Taken out: no model's forward has such an argument.
         update_tokens = inputs.pop("update_tokens")
         if "labels" in inputs:
             self._tokens += int((inputs["labels"] != IGNORED).sum())
@@ -549,6 +556,7 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         # They are part of the snapshot: a resumed training goes on with half a line.
         self.recorder.counters = sums
         total = self.recorder.total
+        # The last update is always due: the manifest reports its numbers.
         due = latest.update == total or latest.update % max(1, total // LINES) == 0
         if not due:
             return None
@@ -566,10 +574,12 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
     def _sums(self, loss: float) -> dict[str, float]:
         """Sums since the last line, and all tokens so far, this update included."""
         accuracies = self._metrics["train"].pop("mean_token_accuracy")
+        # TRL clears them in its own `log`, which PlannedTrainer replaces.
         self._metrics["train"].clear()
         tokens = self.accelerator.reduce(
             torch.tensor(self._tokens, device=self.args.device), reduction="sum"
         )
+        # The counters have the tokens of all ranks; kept here, they would count twice.
         self._tokens = 0
         added = {
             "loss": loss,

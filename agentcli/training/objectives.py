@@ -37,6 +37,7 @@ def check_sharding(
 
     Also for what is not done on Apple's GPU.
     """
+    # First: what it refuses does not depend on sharding.
     _refuse_on_apple(section, settings, processes)
     if settings.sharding == "none":
         return
@@ -60,14 +61,17 @@ def _refuse_on_apple(
 
     NCCL and bitsandbytes are CUDA's. Autocast in bfloat16 was never tried there.
     """
+    # sft has no choice of the optimiser.
     is_8_bit = getattr(settings, "optimizer", None) == "adamw_8bit"
     asked = {
         f"torchrun with {processes} processes": processes > 1,
         f"{section}.lora.bits=4": settings.lora.bits == 4,
         f"{section}.optimizer=adamw_8bit": is_8_bit,
+        # None asks for nothing: it is bfloat16 on CUDA alone.
         f"{section}.bf16=true": settings.bf16 is True,
     }
     named = [name for name, is_asked in asked.items() if is_asked]
+    # Asked last, because it imports torch, which takes seconds.
     if named and accelerator() == "mps":
         raise UsageError(
             f"{named[0]}: cannot be done on Apple's GPU (mps); leave it out, or train "
@@ -256,6 +260,7 @@ class OfflinePpo(Objective):
     metrics = OfflinePpoMetrics
     training = "agentcli.training.offline_ppo:OfflinePpoTraining"
     credit_maker = "agentcli assign-credit --method rare-tool"
+    # An action may be the text of a note, of which no token was sampled.
     reads_tokens = False
     unread = (
         *("update", "beta", "reference", "aggregate", "recompute_logprobs"),
@@ -287,6 +292,7 @@ class DirectPreference(Objective):
     takes_ratios = False
     unread = (
         *("credit", "update", "clip", "beta", "aggregate", "recompute_logprobs"),
+        # A microbatch is always one pair.
         *("rows_per_microbatch", "tokens_per_microbatch", "packing", "order"),
         *OF_SURROGATE,
     )

@@ -95,6 +95,7 @@ def page_run(place: Path, name: str) -> PageRun:
         stage.method = None if stage.method is None else visible(stage.method)
         stage.model = None if stage.model is None else shown_path(stage.model)
     for evaluation in held.evaluations:
+        # A page may be given away, and this is a path of the machine.
         evaluation.model = None
     curves = _curves_of_loop(held.iterations) or _curves_of_training(place)
     return PageRun(
@@ -117,6 +118,7 @@ def shown_path(path: str) -> str:
         return visible(path)
     if whole.is_relative_to(Path.cwd()):
         return visible(str(whole.relative_to(Path.cwd())))
+    # Three names hold runs/NAME/checkpoint.
     return visible("/".join(whole.parts[-3:]))
 
 
@@ -153,6 +155,7 @@ def _figures(folder: Path) -> list[dict[str, Any]]:
     if not is_there(file):
         return []
     lines = list(read_records(file, dict[str, Any]))
+    # A loop's own metrics have a line for each iteration instead.
     return [line for line in lines if "update" in line]
 
 
@@ -168,6 +171,7 @@ def _curves_of_loop(overviews: Sequence[IterationOverview]) -> list[Curve]:
 
 def _curves_of_training(place: Path) -> list[Curve]:
     lines = _figures(place)
+    # Rounded up, or there were more points; range() refuses a step of 0.
     part = -(-len(lines) // MOST_POINTS) or 1
     groups = {}
     for start in range(0, len(lines), part):

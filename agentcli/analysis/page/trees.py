@@ -142,6 +142,7 @@ def page_tree(
     for step in tree.steps:
         asked = [step.system or "", step.tools or "", step.prompt]
         prompts.append(visible("\n\n".join(filter(None, asked))))
+        # A prompt repeats most of its parent's; only the rest is stored again.
         earlier = "" if step.parent is None else prompts[step.parent]
         part = texts.prompt(prompts[-1], earlier)
         cells.append(_cells(step, texts, part, token_ends, numbers))
@@ -189,6 +190,7 @@ def _cells(
         moves=[_move(move, texts) for move in step.moves],
         reward=step.reward,
         value=step.value,
+        # The page knows only null, where a step leaves its score unset.
         score=step.score if isinstance(step.score, float) else None,
         tokens=step.tokens,
         surprises=[round(-value, LOGPROB_DIGITS) for value in step.logprobs],
@@ -229,12 +231,14 @@ def _find_returns(tree: Tree, cells: Sequence[StepCells]) -> None:
     """The steps of the trajectory by the state that they led to."""
     while waiting:
         step = waiting.pop()
+        # A state that another branch visited is not a return.
         while trajectory and trajectory[-1].id != step.parent:
             visits[trajectory.pop().next_state].pop()
         first = trajectory[0] if trajectory else step
         earlier = visits.setdefault(step.next_state, [])
         if earlier:
             cells[step.id].back = earlier[-1]
+        # No step led to the initial state, so `visits` lacks it.
         elif first.state == step.next_state:
             cells[step.id].back = START
         earlier.append(step.id)

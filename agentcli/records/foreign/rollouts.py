@@ -87,6 +87,7 @@ class ForeignCall(msgspec.Struct):
         given = named.arguments or ""
         if not isinstance(given, str):
             given = msgspec.json.encode(given).decode()
+        # Not encoded as a whole: OpenAI's arguments are JSON text already.
         call = f'{{"name": "{named.name}", "arguments": {given or "{}"}}}'
         return f"<tool_call>\n{call}\n</tool_call>"
 
@@ -195,6 +196,7 @@ def limited_lines(file: Path) -> Iterator[tuple[int, bytes]]:
     """Lines that are not blank, counted from 1. Raises DataError for too long a line."""
     number = 0
     with open_regular(file) as opened:
+        # Never a whole line: one without an end would fill the memory.
         while line := opened.readline(LARGEST_RECORD + 1):
             number += 1
             refuse_large(len(line), f"{file}:{number}", "leave the line out")
@@ -298,6 +300,7 @@ def _placed(rollouts: Sequence[ForeignRollout]) -> dict[Hashable, Placed]:
                     f"{rollout.place}: steps[{index}]: {turn.key} is another step in "
                     f"{placed.rollout.place}; number every step of a group once"
                 )
+    # Numbers ascend along every trajectory, so parents still come first.
     if all(isinstance(key, int) for key in by_key):
         return dict(sorted(by_key.items()))
     return by_key

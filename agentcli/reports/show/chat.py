@@ -106,6 +106,7 @@ def _turn(shown: ShownTree, step: Step, siblings: int) -> Text:
 
 
 def _indented(text: str, *, style: str) -> Padding:
+    # A Text, since Rich would take brackets in a plain string for markup.
     return Padding(Text("\n".join(lines(text)), style=style), (0, 0, 0, INDENT))
 
 
@@ -125,6 +126,7 @@ def _numbers(step: Step) -> Iterator[tuple[str, str]]:
         yield "temperature", f"{step.temperature:g}"
     if step.value is not None:
         yield "value", f"{step.value:g}"
+    # Without a model that scores it is unset, and not None.
     if isinstance(step.score, float):
         yield "score", f"{step.score:g}"
     for name, note in step.notes.items():

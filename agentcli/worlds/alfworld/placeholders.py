@@ -69,11 +69,13 @@ class Word(msgspec.Struct, frozen=True):
         lap, place = divmod(further, len(self.kinds))
         kind = self.kinds[(place - self.shift) % len(self.kinds)]
         name = f"{kind} {lap + 1}"
+        # A name of the room has its number among the first already.
         return None if name in self.room else name
 
 
 def _word_of(kind: str, goal: Goal) -> str:
     """The placeholder for a kind under AI2-THOR's name."""
+    # First, because fridge and microwave open as well, and may be the goal.
     for tool in TOOLS.values():
         if kind == tool.receptacle:
             return APPLIANCES[tool.verb]
@@ -89,10 +91,12 @@ def _word_of(kind: str, goal: Goal) -> str:
 @lru_cache(maxsize=1024)
 def _kinds(goal: Goal) -> dict[str, str]:
     """Kind in lower case -> its placeholder."""
+    # A set's order changes with the hash seed, and the numbers follow this one.
     kinds = sorted({*constants().OBJECTS, *fits()})
     return {kind.lower(): _word_of(kind, goal) for kind in kinds}
 
 
+# Every prompt and every answer of an episode asks again.
 @lru_cache(maxsize=1024)
 def _words(task: str, goal: Goal, first: str) -> dict[str, Word]:
     """Placeholder -> its numbers, in a task with this first observation."""

@@ -241,6 +241,7 @@ def _fact(
     subject: str,
     words: dict[str, tuple[str, ...]],
 ) -> Fact:
+    # Drawn for a word too: left out, it would shift every later fact.
     value = str(rng.randint(property.low, property.high))
     if not property.is_number:
         value = rng.choice(words[property.unit])
@@ -275,11 +276,13 @@ class Publication(msgspec.Struct, frozen=True):
     text: str
 
 
+# One entry for each of WRITERS.
 @lru_cache(maxsize=3)
 def corpus(name: str) -> tuple[Publication, ...]:
     """The documents of a corpus, in their order."""
     subjects: dict[str, list[Fact]] = {}
     for fact in knowledge().facts.values():
+        # Before the test: the web has a page on what it knows nothing about.
         facts = subjects.setdefault(fact.subject, [])
         if name in fact.places:
             facts.append(fact)

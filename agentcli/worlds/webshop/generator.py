@@ -42,6 +42,7 @@ class WebshopOptions(msgspec.Struct, kw_only=True, frozen=True):
     """
     goals: Literal["synthetic", "human"] = "synthetic"
     """Who wrote the instructions; a generated catalogue has synthetic ones only."""
+    # At least one of each of the 20 kinds.
     products: Annotated[int, msgspec.Meta(ge=20, le=2_000_000)] = 1000
     """Products of the generated catalogue."""
     kinds: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] | None = None
@@ -169,6 +170,7 @@ def rows(options: WebshopOptions) -> Iterator[tuple[RawProduct, RawAttributes]]:
     rng = random.Random(derive_seed(*parts))
     names: set[str] = set()
     for number in range(options.products):
+        # In turn and not drawn, so that a small catalogue lacks no kind.
         kind = kinds[number % len(kinds)]
         attributes = rng.sample(kind.place.attributes, PER_KIND)
         asked = sorted(rng.sample(attributes, ASKED))
@@ -188,6 +190,7 @@ def _new_names(taken: set[str], rng: random.Random) -> tuple[str, str]:
     """An asin and a brand with its model that no other product has."""
     asin = brand = ""
     while not asin or asin in taken:
+        # As Amazon's: ten characters that begin with B0.
         asin = "B0" + "".join(rng.choices(LETTERS, k=8))
     while not brand or brand in taken:
         syllables = (BEGINNINGS, MIDDLES, ENDS)
@@ -228,4 +231,5 @@ def _pricing(kind: ProductKind, rng: random.Random) -> str:
     if rng.random() < 0.9:
         return f"${low:.2f}"
     high = low + rng.randint(1, 9)
+    # WebShop's files write a range as two prices in a row.
     return f"${low:.2f}${high:.2f}"
