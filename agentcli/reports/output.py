@@ -244,7 +244,8 @@ def print_preview(
 def print_json(value: Any) -> None:
     """Prints plain values, or structs of them, as one JSON line on stdout."""
     # Not msgspec's encoder: readers of a pipe get ASCII in any locale.
-    print(jsonlib.dumps(msgspec.to_builtins(value)))
+    # At once: a program that reads the pipe may wait for this line (env serve).
+    print(jsonlib.dumps(msgspec.to_builtins(value)), flush=True)
 
 
 def to_yaml(value: Any) -> str:

@@ -227,9 +227,10 @@ class ProximalPolicy(PolicyGradient):
     options = PpoOptions
     metrics = PpoMetrics
     training = "agentcli.training.ppo:PpoTraining"
-    # The critic reads whole prompts, one per row, and is a second model.
+    # The critic reads whole prompts, one per row, as text, and is a second model.
     packs = False
     shards = False
+    sees = False
     credit_maker = "agentcli assign-credit --method ppo"
 
 

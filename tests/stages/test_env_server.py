@@ -114,6 +114,11 @@ def test_an_engine_that_hangs_is_one_error(ezpoints: str) -> None:
         assert ask(session, "step", action="look")["type"] == "observation"
 
 
+def test_a_program_that_reads_the_pipe_gets_the_address_at_once() -> None:
+    with process_of("ezpoints", "--json", "--port", "0", PYTHONUNBUFFERED="") as (line, _):
+        assert json.loads(line)["url"].startswith("http://127.0.0.1:")
+
+
 def test_our_own_client_plays_it_as_any_openenv_server(ezpoints: str) -> None:
     options = ("--set", "environment.options={text: text, actions: ['1', '+', '=']}")
     done = agentcli("env", "check", ezpoints, "--tasks", "2", "--json", "-q", *options)

@@ -7,9 +7,11 @@ from agentcli.policies.load import load_model
 from agentcli.policies.sight import load_sight
 from agentcli.records.files import read_records
 from agentcli.records.pictures import picture_file
-from agentcli.records.training_settings import LoraSettings
+from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.records.types import Tree
+from agentcli.training.loop.job import Job
 from agentcli.training.metrics import TrainMetrics
+from agentcli.training.objectives import make_objective
 from refusal import refused
 from seeing import picture, seeing_rollout
 from stopping import left, sft, stopped, train
@@ -119,3 +121,14 @@ def test_a_model_that_reads_texts_refuses_pictures(pictured, rollout, tmp_path, 
 
 def test_packing_is_refused(pictured, tmp_path):
     refused(lambda: train(pictured, tmp_path, packing="on"), names="train.packing", remedy="auto")
+
+
+@pytest.mark.parametrize("name", ["ppo", "dpo", "offline-ppo", "process-reward"])
+def test_other_objectives_refuse_a_model_that_sees(pictured, tmp_path, name):
+    settings = TrainSettings(objective=name)
+    job = Job(str(pictured.model), tmp_path / "checkpoint", settings, 0, tmp_path / "metrics.jsonl")
+    refused(
+        lambda: make_objective(name).train(job, pictured.trees, pictured.credit),
+        names=(name, str(pictured.model)),
+        remedy="train.objective=policy-gradient",
+    )
