@@ -14,7 +14,11 @@ from msgspec.structs import replace
 
 from agentcli.analysis.advice import draws
 from agentcli.analysis.compare_training import read_iteration
-from agentcli.analysis.tree_measures import measure_steps, measure_trees
+from agentcli.analysis.tree_measures import (
+    measure_steps,
+    measure_trees,
+    token_entropy,
+)
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.seeds import ROUNDING, area_under, paired_t, steps_to_level
@@ -37,7 +41,8 @@ from agentcli.records.study import (
     TrainingMeasured,
     scale_of,
 )
-from agentcli.records.types import Outcome, Tree
+from agentcli.records.trees import path
+from agentcli.records.types import Outcome, Step, Tree
 from agentcli.stages.layers import nest, overlay
 from agentcli.stages.study import StudyPlan, plan
 
@@ -50,6 +55,12 @@ ALIKE = 0.05
 """Arms that spend within this share of each other have spent alike."""
 LEVELS = (10, 20, 30)
 """Points above the start."""
+LACKED = {
+    "entropy": "greedy, by a vote, or without log-probabilities",
+    "call_entropy": "no tool was called",
+    DROP: "without any success there is nothing to lose",
+}
+"""Measures that an evaluation may lack, and why."""
 WINDOW = 5
 """Iterations whose mean counts: single ones scatter by ten points."""
 
@@ -72,12 +83,12 @@ def results(made: StudyPlan, rules: Sequence[str] = ()) -> StudyResults:
 
 
 def _add_paper(study: Study, one: SeedDifference) -> None:
-    """Adds the paper's figure for this gain, if it reports one."""
+    """Adds the first figure of a paper for this gain, if any reports one."""
     for result in study.results:
         place = (study.panel_of(result), result.measure)
         base = result.figures.get(study.reference)
         figure = result.figures.get(one.arm)
-        asked = place == (one.panel, one.measure)
+        asked = place == (one.panel, one.measure) and one.paper is None
         if asked and base is not None and figure is not None:
             one.paper = f"{result.paper}, {result.table}"
             one.paper_gain = figure - base
@@ -89,16 +100,34 @@ def _untold(study: Study, gains: Sequence[SeedDifference]) -> Iterator[str]:
     told = {(one.paper, one.panel, one.measure) for one in gains}
     for result in study.results:
         paper = f"{result.paper}, {result.table}"
-        if (paper, study.panel_of(result), result.measure) not in told:
-            yield f"no gain beside {paper}: its arms were not compared"
+        panel, measure = study.panel_of(result), result.measure
+        if (paper, panel, measure) in told:
+            continue
+        others = [name for name, *place in told if name and place == [panel, measure]]
+        why = f"{others[0]} stands there" if others else "its arms were not compared"
+        yield f"no gain beside {paper} ({panel}: {measure}): {why}"
 
 
 def unmeasured(study: Study, outcomes: Sequence[ArmOutcome]) -> Iterator[str]:
-    """The panels that have no value of a measure."""
-    for label in study.panels:
-        known = {name for one in outcomes for name in one.panels.get(label, ())}
-        if "entropy" in study.measures and outcomes and "entropy" not in known:
-            yield f"no entropy on {label}: greedy, or without log-probabilities"
+    """What has no value: measures of panels, and those of the training."""
+    for label, panel in study.panels.items():
+        for measure, why in LACKED.items():
+            asked = panel.drop_from if measure == DROP else measure in study.measures
+            lacking = [one for one in outcomes if measure not in one.panels[label]]
+            if asked and lacking:
+                yield f"no {measure} on {label} of {_named(lacking)}: {why}"
+    for measure in study.training:
+        empty = [one for one in outcomes if set(one.courses.get(measure, ())) == {None}]
+        if empty:
+            yield f"no {measure} in the training of {_named(empty)}"
+
+
+def _named(outcomes: Iterable[ArmOutcome]) -> str:
+    """Arms with their seeds, e.g. "grpo (seed 0, 3), sft (seed 1)"."""
+    seeds: dict[str, list[str]] = {}
+    for one in outcomes:
+        seeds.setdefault(one.arm, []).append(str(one.seed))
+    return ", ".join(f"{arm} (seed {', '.join(of)})" for arm, of in seeds.items())
 
 
 def _outcomes(made: StudyPlan) -> Iterator[ArmOutcome]:
@@ -118,17 +147,29 @@ def _outcomes(made: StudyPlan) -> Iterator[ArmOutcome]:
             for label in made.study.panels:
                 file = run.evaluation(label).with_suffix(".json")
                 summary = read_json(file, EvaluationSummary)
-                trees = read_records(run.evaluation_trees(label), Tree)
+                trees = _trees_in(run.evaluation_trees(label))
                 panels[label] = measured(summary, made.study.measures, trees)
+                if made.study.panels[label].by == "test-time-branch":
+                    # What won a vote is no draw of the policy.
+                    panels[label].pop("entropy", None)
             add_drops(panels, made.study)
             outcome = ArmOutcome(arm=arm, seed=seed, panels=panels)
             if made.study.by_step:
-                deciding = run.evaluation_trees(next(iter(panels)))
-                trees = read_records(deciding, Tree)
+                trees = _trees_in(run.evaluation_trees(next(iter(panels))))
                 outcome.by_step = measure_steps(trees, made.study.by_step)
             if arm in made.arms:
                 add_loop(outcome, folder, made.study.training)
             yield outcome
+
+
+def _trees_in(file: Path) -> Iterator[Tree]:
+    """The trees of an evaluation. Raises DataError if there is none."""
+    empty = True
+    for tree in read_records(file, Tree):
+        empty = False
+        yield tree
+    if empty:
+        raise DataError(f"{file}: holds no tree; evaluate again with --overwrite")
 
 
 def _began(
@@ -210,14 +251,8 @@ def add_loop(
     outcome.course = [success_from_scratch(one) for one in folders]
     outcome.steps = [one.rollout.ledger.steps for one in iterations]
     for measure in followed:
-        values = [_value_in(one, measure) for one in iterations]
-        known = [value for value in values if value is not None]
-        if len(known) < len(values):
-            raise DataError(
-                f"{folder}: its iterations have no {measure}; take it out of the "
-                "study's `training`"
-            )
-        outcome.courses[measure] = known
+        pairs = zip(folders, iterations, strict=True)
+        outcome.courses[measure] = [_value_in(*pair, measure) for pair in pairs]
     cost = training_cost(iterations)
     outcome.totals = {
         "steps": cost.ledger.steps,
@@ -228,13 +263,30 @@ def add_loop(
     }
 
 
-def _value_in(iteration: Iteration, measure: TrainingMeasured) -> float | None:
-    """A measure of one iteration of a loop; None where its training has none."""
+def _value_in(
+    folder: Path, iteration: Iteration, measure: TrainingMeasured
+) -> float | None:
+    """A measure of one iteration of a loop; None where it has none."""
     if measure == "entropy":
-        trained = iteration.train
-        return trained.statistics.means.get(measure) if trained else None
+        return entropy_from_scratch(folder)
     results = iteration.rollout.statistics.results
     return None if results is None else getattr(results, measure)
+
+
+def entropy_from_scratch(folder: Path) -> float | None:
+    """The entropy of an iteration's draws of the policy, in nats a token.
+
+    What a training prints is of the tokens that it trains on, and methods choose these
+    differently: carl takes those after the most uncertain states.
+    """
+    steps: list[Step] = []
+    for tree in read_records(RunDirectory(folder).existing_trees(), Tree):
+        drawn: dict[int, Step] = {}
+        for leaf in draws(tree):
+            if leaf.outcome is not Outcome.ERRORED:
+                drawn |= {step.id: step for step in path(tree, leaf)}
+        steps += drawn.values()
+    return token_entropy(steps)
 
 
 def success_from_scratch(folder: Path) -> float:
@@ -297,7 +349,9 @@ def _of_loops(
             if met is not None:
                 measures[f"steps to +{points}"] = met
         for measure, values in one.courses.items():
-            measures[measure] = scale_of(measure) * fmean(values)
+            known = [value for value in values if value is not None]
+            if known:
+                measures[measure] = scale_of(measure) * fmean(known)
         for measure, value in measures.items():
             found.setdefault(measure, {}).setdefault(one.arm, {})[one.seed] = value
     return found
@@ -458,7 +512,10 @@ def too_wide(found: StudyResults, width: float) -> bool:
         # The width is in points, and only shares are.
         if one.panel != deciding or not one.is_share:
             continue
-        # Width 0 comes from equal gains, which say nothing of other seeds.
-        if one.low is None or one.high is None or not 0 < one.high - one.low < width:
+        if one.low is None or one.high is None:
+            return True
+        # Equal gains of a few seeds say nothing of others.
+        equal = one.low == one.high and len(one.seeds) < FEWEST_SEEDS
+        if equal or one.high - one.low >= width:
             return True
     return False

@@ -6,8 +6,7 @@ feedback on a move that changed nothing.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from itertools import takewhile
+from collections.abc import Collection, Iterable
 from statistics import fmean, pstdev
 
 from agentcli.credit.rewardflow import RewardFlowSettings, state_graph
@@ -70,9 +69,10 @@ def measure_trees(trees: Iterable[Tree], wanted: set[str]) -> dict[str, float]:
     trajectories (RewardFlow eq. 1, Fig. 4). diversity: distinct actions among all of a
     trajectory and its copies (DPEPO section 5.4). actions, actions_std: moves of a
     response, mean and standard deviation (DPEPO Table 5). nodes, edges: of a task's
-    state graph (RewardFlow Table 9). entropy: -log pi of the sampled tokens, in nats a
-    token (CARL eq. 6, Fig. 4b); no value where answers were greedy. call_entropy: of
-    the tools that were called (Rare-tool Fig. 5), in nats.
+    state graph (RewardFlow Table 9). entropy: the mean of -log pi over the sampled
+    tokens, in nats (CARL Fig. 4, which gives no formula); no value where answers were
+    greedy. call_entropy: of the tools that were called (Rare-tool Fig. 5), in nats; no
+    value where none was.
     """
     trees = list(trees)
     counts = sum(map(traits_of, trees), Counter[str]())
@@ -85,8 +85,10 @@ def measure_trees(trees: Iterable[Tree], wanted: set[str]) -> dict[str, float]:
         "diversity": counts["actions"] / visits,
         "actions": fmean(moves) if moves else 0.0,
         "actions_std": pstdev(moves) if moves else 0.0,
-        "call_entropy": call_shares(trees)[0].entropy,
     }
+    calls = call_shares(trees)[0]
+    if calls.calls_any:
+        measures["call_entropy"] = calls.entropy
     if wanted & {"nodes", "edges"} and trees:
         sizes = []
         for tree in trees:
@@ -94,41 +96,59 @@ def measure_trees(trees: Iterable[Tree], wanted: set[str]) -> dict[str, float]:
             sizes.append(state_graph(tree, survey, RewardFlowSettings()).size)
         measures["nodes"] = fmean(size.nodes for size in sizes)
         measures["edges"] = fmean(size.edges for size in sizes)
-    surprises = [nats for tree in trees for nats in _surprises(tree)]
-    if surprises:
-        measures["entropy"] = fmean(surprises)
+    entropy = token_entropy(step for tree in trees for step in _walked(tree))
+    if entropy is not None:
+        measures["entropy"] = entropy
     return {str(name): value for name, value in measures.items() if name in wanted}
 
 
-def _surprises(tree: Tree) -> Iterator[float]:
-    """-log pi of each sampled token, which its entropy is the mean of (CARL eq. 6)."""
-    for step in tree.steps:
+def _walked(tree: Tree) -> list[Step]:
+    """The steps of the trajectories that did not error, each once."""
+    steps: dict[int, Step] = {}
+    for walk in paths(tree):
+        if walk[-1].outcome is not Outcome.ERRORED:
+            steps |= {step.id: step for step in walk}
+    return list(steps.values())
+
+
+def token_entropy(steps: Iterable[Step]) -> float | None:
+    """The mean of -log pi over the tokens of sampled steps, in nats; None without any.
+
+    It estimates the entropy of the policy that acts (CARL eq. 6), a mean over tokens;
+    CARL eq. 8 takes that of each action first.
+    """
+    surprises: list[float] = []
+    for step in steps:
         # Of another temperature than it was sampled at, it is no sample of its entropy.
         if step.temperature > 0 and step.logprob_temperature == step.temperature:
-            yield from (-logprob for logprob in step.logprobs)
+            surprises += [-logprob for logprob in step.logprobs]
+    return fmean(surprises) if surprises else None
 
 
 def measure_steps(
     trees: Iterable[Tree], wanted: Collection[StepMeasured]
-) -> dict[str, list[float]]:
+) -> dict[str, list[float | None]]:
     """The measures among `wanted` at step 1, 2, ... of the trajectories, by name.
 
-    actions: mean number of moves of a response (DPEPO Fig. 9), up to the first step
-    where none could be read. call_entropy: of the tools called there, in nats
-    (Rare-tool Fig. 5).
+    actions: mean number of moves of a response (DPEPO Fig. 9). call_entropy: of the
+    tools called there, in nats (Rare-tool Fig. 5). None where there is no such response
+    or call.
     """
     trees = list(trees)
-    found = dict[str, list[float]]()
+    found = dict[str, list[float | None]]()
     if "actions" in wanted:
-        read = takewhile(bool, _moves_by_step(trees))
-        found["actions"] = [fmean(numbers) for numbers in read]
+        found["actions"] = [
+            fmean(numbers) if numbers else None for numbers in _moves_by_step(trees)
+        ]
     if "call_entropy" in wanted:
-        found["call_entropy"] = [one.entropy for one in call_shares(trees)[1:]]
+        found["call_entropy"] = [
+            one.entropy if one.calls_any else None for one in call_shares(trees)[1:]
+        ]
     return found
 
 
 def _moves_by_step(trees: Iterable[Tree]) -> list[list[int]]:
-    """How many moves the responses at step 1, 2, ... make; those with none left out."""
+    """How many moves the responses at step 1, 2, ... make that could be read."""
     by_step: list[list[int]] = []
     for tree in trees:
         for walk in paths(tree):
@@ -137,5 +157,6 @@ def _moves_by_step(trees: Iterable[Tree]) -> list[list[int]]:
             by_step += [[] for _ in range(len(walk) - len(by_step))]
             for step, numbers in zip(walk, by_step, strict=False):
                 acts = acts_by_copy(step)
-                numbers += [len(acts)] if acts else []
+                if acts and step.validity is not Validity.MALFORMED:
+                    numbers.append(len(acts))
     return by_step

@@ -101,8 +101,8 @@ def study(call: Call) -> None:
         if not set(chosen.measures) - COUNTED:
             raise UsageError("--narrower: no measure of the file is in points")
         rules.append(
-            f"seeds were added, to {most} at most, until every interval on the first "
-            f"panel was narrower than {narrower:g} points"
+            f"stopping rule: seeds are added, to {most} at most, until every interval "
+            f"on the first panel is narrower than {narrower:g} points"
         )
     _play_seeds(call, made, rules)
 
@@ -130,7 +130,7 @@ def _check_machines(place: str | None, workers: int | None) -> None:
     from agentcli.records.settings import ClusterSettings
     from agentcli.stages.sampling import check_cluster
 
-    if place is None and workers is not None:
+    if place in (None, "local") and workers is not None:
         raise UsageError(f"--workers {workers}: needs --on ray")
     if place is not None:
         given = {} if workers is None else {"workers": workers}
@@ -139,7 +139,8 @@ def _check_machines(place: str | None, workers: int | None) -> None:
 
 def _only(call: Call) -> list[str]:
     """The arms of --only, which takes several with commas too."""
-    return [arm for typed in call.values["only"] or [] for arm in typed.split(",")]
+    typed = ",".join(call.values["only"] or [])
+    return [arm.strip() for arm in typed.split(",") if arm.strip()]
 
 
 def _where(call: Call) -> list[str]:
@@ -179,6 +180,7 @@ def _search(
     arms = arms_of(chosen, _only(call))
     trial = plan(searched(chosen, search, arms), out)
     if trial.left and call.dry:
+        call.progress.note(f"the search of {search.path}; with it the rest is known")
         _preview(call, trial, call.values["jobs"] or 1)
         return None
     if trial.left:

@@ -100,9 +100,7 @@ def tasks_of(world: World, name: str, split: str) -> list[Task]:
 
     Raises UsageError for an unknown split, and whatever the world raises.
     """
-    splits = world.card.splits
-    if split not in splits:
-        raise UsageError(f"--split {split}: {name} has none; {nearest(split, splits)}")
+    check_split(world, name, split)
     try:
         with prints_aside():
             tasks = world.tasks(split)
@@ -116,6 +114,13 @@ def tasks_of(world: World, name: str, split: str) -> list[Task]:
         ) from error
     _refuse_unclear(tasks, f"--split {split}: {name}")
     return tasks
+
+
+def check_split(world: World, name: str, split: str) -> None:
+    """Raises UsageError if the world that `name` made has no such split."""
+    splits = world.card.splits
+    if split not in splits:
+        raise UsageError(f"--split {split}: {name} has none; {nearest(split, splits)}")
 
 
 def _refuse_unclear(tasks: object, place: str) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 import msgspec
 
 from agentcli.records.calls import ANSWER, read_call
-from agentcli.records.trees import paths
-from agentcli.records.types import Outcome, Step, Tree, Validity
+from agentcli.records.trees import acts_by_copy, paths
+from agentcli.records.types import Move, Outcome, Step, Tree, Validity
 
 NO_CALL = "none"
 """The name for a step that is unreadable or does not call an existing tool."""
@@ -34,10 +34,16 @@ class CallShares(msgspec.Struct, kw_only=True):
     steps that call no tool. The maximum for eight tools is log(9).
     """
 
+    @property
+    def calls_any(self) -> bool:
+        """Whether any tool was called; else the entropy is of nothing."""
+        return bool(self.calls.keys() - NO_TOOL)
+
 
 def call_shares(trees: Iterable[Tree]) -> list[CallShares]:
     """The calls of all steps together, then of step 1, 2, ..."""
     by_step: list[Counter[str]] = []
+    walked: list[int] = []
     trajectories = 0
     for tree in trees:
         for steps in paths(tree):
@@ -47,18 +53,22 @@ def call_shares(trees: Iterable[Tree]) -> list[CallShares]:
             for number, step in enumerate(steps):
                 if number == len(by_step):
                     by_step.append(Counter())
-                by_step[number][_name(step)] += 1
+                    walked.append(0)
+                # A response in copies may make several calls.
+                names = [_name(act) for _, act in acts_by_copy(step)]
+                by_step[number].update(names or [NO_CALL])
+                walked[number] += 1
     together = sum(by_step, Counter[str]())
     shares = [_shares(None, together, trajectories)]
-    for number, counts in enumerate(by_step, 1):
-        shares.append(_shares(number, counts, counts.total()))
+    for number, counts in enumerate(by_step):
+        shares.append(_shares(number + 1, counts, walked[number]))
     return shares
 
 
-def _name(step: Step) -> str:
-    """The tool that a step called, cot, answer or none."""
-    call = read_call(step.action or "")
-    if call is None or step.validity is Validity.INADMISSIBLE:
+def _name(act: Step | Move) -> str:
+    """The tool that was called, cot, answer or none."""
+    call = read_call(act.action or "")
+    if call is None or act.validity is Validity.INADMISSIBLE:
         return NO_CALL
     return call.name
 

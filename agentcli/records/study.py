@@ -48,13 +48,14 @@ TrainingMeasured = Literal[
     "inadmissible",
     "entropy",
 ]
-"""What each iteration of a loop shows: of its trajectories, as of a panel's, and of its
-training the policy's entropy in nats a token.
+"""What each iteration of a loop shows: of its trajectories, as of a panel's. entropy is
+that of the trajectories from scratch, in nats a token: methods train on unlike tokens.
 """
 StepMeasured = Literal["actions", "call_entropy"]
 """What each step of a panel's trajectories shows."""
 BY_STEP = "-by-step"
 """What the names of its pictures end in."""
+CONTROL = "line ends and control characters"
 DROP = "drop"
 """Measure of a panel with `drop_from`."""
 TRAINING_TOKENS = "training_tokens"
@@ -129,6 +130,11 @@ class PaperResult(Section, kw_only=True):
     """Label of the panel, the first one without it; loop for training_tokens."""
     measure: Figured = "success"
 
+    @property
+    def named(self) -> tuple[str, str]:
+        """What a table calls it."""
+        return self.paper, self.table
+
 
 class StartChoice(Section, kw_only=True):
     """A policy that arms start from.
@@ -166,7 +172,7 @@ class SearchChoice(Section, kw_only=True):
     """One setting that is searched for every arm, on a seed that is not counted."""
 
     path: str = "train.learning_rate"
-    values: list[float]
+    values: list[int | float]
     seed: Count
 
     def __post_init__(self) -> None:
@@ -181,7 +187,7 @@ class PartCost(Section, kw_only=True):
     """What a part of a study took where it was measured."""
 
     seconds: Annotated[float, Meta(ge=0, le=1e9)]
-    megabytes: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
+    megabytes: Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class Study(Section, kw_only=True):
@@ -225,6 +231,10 @@ class Study(Section, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raises ValueError for names that are not there."""
+        texts = [self.title, *(text for one in self.results for text in one.named)]
+        for text in texts:
+            if not text.isprintable():
+                raise ValueError(f"{text!r}: is shown on one line; leave out {CONTROL}")
         for name in ("arms", "panels", "starts"):
             if not getattr(self, name):
                 raise ValueError(f"{name}: needs one at least")
@@ -238,6 +248,10 @@ class Study(Section, kw_only=True):
                 raise ValueError(f"arms: {arm} is the name of a start")
             if self.start_of(arm) not in self.starts:
                 raise ValueError(f"arms.{arm}.start: no start {self.start_of(arm)}")
+        for name in self.took:
+            parts = (*self.arms, *self.starts)
+            if name not in parts and name.partition("-")[0] != DEMOS:
+                raise ValueError(f"took: there is no arm or start {name}")
         for place, result in enumerate(self.results):
             for arm in result.figures:
                 if arm not in self.arms and arm not in self.starts:
@@ -245,6 +259,10 @@ class Study(Section, kw_only=True):
             fault = self._fault_of(result)
             if fault:
                 raise ValueError(f"results[{place}].{fault}")
+        if LOOP in self.panels:
+            raise ValueError(
+                f"panels.{LOOP}: means the training's trajectories; rename it"
+            )
         for label, panel in self.panels.items():
             base = panel.drop_from
             if base is not None and (base == label or base not in self.panels):
@@ -312,10 +330,14 @@ class ArmOutcome(Record, kw_only=True):
     """
     steps: list[int] = field(default_factory=list)
     """Environment steps of each iteration."""
-    courses: dict[str, list[float]] = field(default_factory=dict)
-    """Measure of the training -> its value in each iteration. Shares are from 0 to 1."""
-    by_step: dict[str, list[float]] = field(default_factory=dict)
-    """Measure -> its value at step 1, 2, ... of the trajectories of the first panel."""
+    courses: dict[str, list[float | None]] = field(default_factory=dict)
+    """Measure of the training -> its value in each iteration. Shares are from 0 to 1.
+    None where there is nothing to measure.
+    """
+    by_step: dict[str, list[float | None]] = field(default_factory=dict)
+    """Measure -> its value at step 1, 2, ... of the trajectories of the first panel;
+    None where there is nothing to measure.
+    """
     totals: dict[Spent, float] = field(default_factory=dict)
     """Sums over the loop."""
 

@@ -2,20 +2,39 @@
 
 from collections.abc import Iterator, Sequence
 from io import StringIO
+from math import nan
 from pathlib import Path
 from shlex import join
+from typing import TYPE_CHECKING, get_args
 
 from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 
 from agentcli.records.files import write_atomic
-from agentcli.records.study import BY_STEP, SeedDifference, StudyResults, scale_of
+from agentcli.records.study import (
+    BY_STEP,
+    SeedDifference,
+    StepMeasured,
+    StudyResults,
+    TrainingMeasured,
+    scale_of,
+)
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.output import console, print_json
 from agentcli.reports.tables import markdown_page
 
+if TYPE_CHECKING:
+    from agentcli.reports.plots.figures import Course
+
 LOOPS = "loops"
 """The picture of the success in training; other measures' bear their names."""
+PICTURES = {
+    LOOPS,
+    "gains",
+    *get_args(TrainingMeasured),
+    *(name + BY_STEP for name in get_args(StepMeasured)),
+}
+"""Names of all pictures that a study may have."""
 STEP_UNITS = {
     "actions": "actions of a response",
     "call_entropy": "entropy of the tools that are called, nats",
@@ -94,38 +113,26 @@ def page_hint(found: StudyResults, out: Path) -> str:
 
 
 def draw(found: StudyResults, out: Path) -> list[Path]:
-    """Draws the loops, what is followed in them, and the gains with their intervals.
+    """Draws the loops, what is followed in them and by step, and the gains.
 
-    Returns the pictures. Raises MissingError without matplotlib.
+    Returns the pictures; earlier ones of other measures are removed. Raises
+    MissingError without matplotlib.
     """
     from agentcli.evaluation.record import Rate
     from agentcli.reports.plots.figures import (
         SUCCESS,
-        Course,
         evaluations_figure,
         save,
         training_figure,
     )
 
-    loops: dict[str, dict[str, list[Course]]] = {}
-    by_step: dict[str, dict[str, list[Course]]] = {}
-    for one in found.outcomes:
-        for measure, values in {LOOPS: one.course, **one.courses}.items():
-            if values:
-                shown = [scale_of(measure) * value for value in values]
-                course = Course(steps=one.steps, values=shown)
-                loops.setdefault(measure, {}).setdefault(one.arm, []).append(course)
-        for measure, values in one.by_step.items():
-            if values:
-                course = Course(steps=[1] * len(values), values=values)
-                by_step.setdefault(measure, {}).setdefault(one.arm, []).append(course)
     gains: dict[str, dict[str, Rate]] = {}
     for gain in found.differences:
         if gain.low is not None and gain.high is not None and gain.is_share:
-            # The figure takes shares, and a gain is in points.
             rate = Rate(rate=gain.gain / 100, low=gain.low / 100, high=gain.high / 100)
             gains.setdefault(f"{gain.panel}: {gain.measure}", {})[gain.arm] = rate
     figures = {}
+    loops, by_step = _courses(found)
     for measure, of_arms in loops.items():
         share = f"{measure} of sampled trajectories, %"
         units = {LOOPS: SUCCESS, "entropy": "entropy of the policy, nats a token"}
@@ -138,11 +145,48 @@ def draw(found: StudyResults, out: Path) -> list[Path]:
     if gains:
         unit = f"gain over {found.study['reference']}, points"
         figures["gains"] = evaluations_figure(gains, unit)
+    for name in PICTURES - figures.keys():
+        (out / f"{name}.svg").unlink(missing_ok=True)
     pictures = []
     for name, figure in figures.items():
         pictures.append(out / f"{name}.svg")
         save(figure, pictures[-1])
     return pictures
+
+
+Courses = dict[str, dict[str, list["Course"]]]
+"""Measure -> arm -> a course for each seed."""
+
+
+def _courses(found: StudyResults) -> tuple[Courses, Courses]:
+    """What is drawn over the steps of the training, and over those of trajectories."""
+    from agentcli.reports.plots.figures import Course
+
+    loops: Courses = {}
+    by_step: Courses = {}
+    # One seed whose trajectories are short must not hide the later steps of others.
+    longest = max(
+        (len(v) for one in found.outcomes for v in one.by_step.values()), default=0
+    )
+    for one in found.outcomes:
+        followed: dict[str, Sequence[float | None]] = {LOOPS: one.course}
+        followed |= one.courses
+        for measure, values in followed.items():
+            if any(value is not None for value in values):
+                shown = [_drawn(value, scale_of(measure)) for value in values]
+                course = Course(steps=one.steps, values=shown)
+                loops.setdefault(measure, {}).setdefault(one.arm, []).append(course)
+        for measure, values in one.by_step.items():
+            if any(value is not None for value in values):
+                missing = [nan] * (longest - len(values))
+                shown = [_drawn(value, 1) for value in values] + missing
+                course = Course(steps=[1] * longest, values=shown)
+                by_step.setdefault(measure, {}).setdefault(one.arm, []).append(course)
+    return loops, by_step
+
+
+def _drawn(value: float | None, scale: int) -> float:
+    return nan if value is None else scale * value
 
 
 def markdown(found: StudyResults) -> str:
@@ -163,7 +207,8 @@ def tables(
         alike = [one for one in differences if (one.panel, one.measure) == place]
         # An arm may have seeds that another lacks; the widest one speaks here.
         widest = max(alike, key=lambda one: len(one.seeds))
-        first = [reference, str(len(widest.seeds)), f"{widest.reference_mean:.1f}"]
+        mean = f"{widest.reference_mean:.{_decimals(widest)}f}"
+        first = [reference, str(len(widest.seeds)), mean]
         yield f"{panel}: {measure}", [[*first, "", "", ""], *map(_row, alike)]
 
 
@@ -178,18 +223,26 @@ def seed_table(title: str, rows: Sequence[Sequence[str]]) -> Blocks:
 
 
 def _row(one: SeedDifference) -> list[str]:
+    digits = _decimals(one)
     interval = ""
     if one.low is not None and one.high is not None:
-        interval = f" ({one.low:+.1f} to {one.high:+.1f})"
-    paper = "" if one.paper_gain is None else f"{one.paper_gain:+.1f}: {one.verdict}"
+        interval = f" ({one.low:+.{digits}f} to {one.high:+.{digits}f})"
+    paper = ""
+    if one.paper_gain is not None:
+        paper = f"{one.paper_gain:+.{digits}f}: {one.verdict}"
     return [
         one.arm,
         str(len(one.seeds)),
-        f"{one.mean:.1f}",
-        f"{one.gain:+.1f}{interval}",
+        f"{one.mean:.{digits}f}",
+        f"{one.gain:+.{digits}f}{interval}",
         f"{one.p:.3f}",
         paper,
     ]
+
+
+def _decimals(one: SeedDifference) -> int:
+    """Decimals of a row: a gain of 0.02 nats is one, of 0.02 points none."""
+    return 1 if one.is_share or abs(one.reference_mean) >= 10 else 3
 
 
 def remarks(found: StudyResults) -> Iterator[str]:

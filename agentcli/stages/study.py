@@ -23,12 +23,14 @@ from threading import Event
 import msgspec
 
 from agentcli.credit.registry import make as make_credit
+from agentcli.environments.registry import check_split, make_world
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.exploration.registry import check as check_exploration
 from agentcli.records.files import write_atomic
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.section import read
+from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.shards import Shard
 from agentcli.records.study import DEMOS, PartCost, Study, seeds_of
 from agentcli.reports.standing import Progress, Standing
@@ -88,10 +90,26 @@ class StageCommand:
         # Where trees grew, which comes last, changes no byte of them.
         if "--on" in typed:
             typed = [*typed[: typed.index("--on")], *FLAGS]
-        if typed != [*self.words, *FLAGS]:
+        if not self._is(typed):
             return False
         made = [RunDirectory(one.folder).finished(one.stage) for one in self.sources]
         return all(one is not None and one.finished <= record.started for one in made)
+
+    def _is(self, typed: Sequence[str]) -> bool:
+        """Whether this is what was typed, wherever the study's folder lay then."""
+        words = [*self.words, *FLAGS]
+        if len(typed) != len(words):
+            return False
+        # Below the study's folder lie those of the seeds, and in them those of arms.
+        now = str(self.folder.parent.parent)
+        then = set()
+        for old, new in zip(typed, words, strict=True):
+            below = new.removeprefix(now)
+            if new.startswith(now + os.sep) and old.endswith(below):
+                then.add(old.removesuffix(below))
+            elif old != new:
+                return False
+        return len(then) == 1
 
 
 @dataclass(frozen=True)
@@ -257,18 +275,35 @@ def _settings_file(made: StudyPlan, name: str, values: Values) -> list[str]:
 
 def _check(made: StudyPlan) -> None:
     """Raises UsageError for settings that no stage would take; writes nothing."""
+    # Making a world may read data, and most arms share one.
+    played: list[EnvironmentSettings] = []
     with TemporaryDirectory() as folder:
         for path, text in made.files.items():
             copy = Path(folder) / path.name
             copy.write_text(text, encoding="utf-8")
+            name = path.stem.rpartition("-")[0]
             try:
                 settings = resolve(made.study.preset, [copy])
                 make_credit(settings.credit)
                 check_exploration(settings)
+                if name in made.arms and settings.environment not in played:
+                    _check_splits(made.study, settings.environment)
+                    played.append(settings.environment)
             except UsageError as error:
-                name = path.stem.rpartition("-")[0]
                 fault = str(error).replace(f"{copy}: ", "")
                 raise UsageError(f"settings of {name}: {fault}") from error
+
+
+def _check_splits(study: Study, environment: EnvironmentSettings) -> None:
+    """Raises UsageError for a panel of a split that the world lacks.
+
+    Otherwise it would be found once the first policy is trained.
+    """
+    world = make_world(environment)
+    for panel in study.panels.values():
+        # Other options may make another world.
+        if "environment" not in panel.settings:
+            check_split(world, environment.name, panel.split)
 
 
 def _seed(made: StudyPlan, seed: int, shared: list[str]) -> Iterator[Chain]:

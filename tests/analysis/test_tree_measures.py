@@ -90,13 +90,25 @@ def test_actions_by_step() -> None:
     assert measure_steps([whole([*first, second])], ["actions"]) == {"actions": [3, 1]}
 
 
+def test_what_could_not_be_read_makes_no_move() -> None:
+    steps = [acted(0, None, []), acted(1, 0, [move(1, "a", "x", "b"), move(2, "a", "x", "b")])]
+    steps[0].validity, steps[1].outcome = Validity.MALFORMED, Outcome.FAILURE
+    assert measure_steps([whole(steps)], ["actions", "call_entropy"]) == {
+        "actions": [None, 2],
+        "call_entropy": [None, None],
+    }
+    found = measure_trees([whole(steps)], NAMES - {"nodes", "edges"})
+    assert found["actions"] == 2
+    assert "call_entropy" not in found
+
+
 def test_the_tools_at_each_step() -> None:
     """Two tools at first and one at last; an answer is no tool (Rare-tool Fig. 5)."""
     walks = [
         [Act("a", first, "b"), Act("b", "look[x]", "c"), Act("c", "answer[A]", "d")] for first in ("ask[x]", "look[x]")
     ]
     trees = [tree(*walks)]
-    assert measure_steps(trees, ["call_entropy"]) == {"call_entropy": [pytest.approx(log(2)), 0, 0]}
+    assert measure_steps(trees, ["call_entropy"]) == {"call_entropy": [pytest.approx(log(2)), 0, None]}
     shares = (1 / 4, 3 / 4)
     whole_entropy = -sum(share * log(share) for share in shares)
     assert measure_trees(trees, {"call_entropy"}) == {"call_entropy": pytest.approx(whole_entropy)}

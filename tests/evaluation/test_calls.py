@@ -4,7 +4,7 @@ import math
 
 import pytest
 from agentcli.evaluation.calls import call_shares
-from agentcli.records.types import Ledger, Outcome, Step, Task, Tree, Validity
+from agentcli.records.types import Ledger, Move, Outcome, Step, Task, Tree, Validity
 
 
 def trajectory(*actions: str | None, outcome: Outcome = Outcome.SUCCESS) -> Tree:
@@ -61,3 +61,19 @@ def test_one_tool_has_no_entropy_and_no_trees_no_steps() -> None:
     assert call_shares([trajectory("search[a]")])[0].entropy == 0
     (together,) = call_shares([])
     assert (together.calls, together.entropy, together.trajectories) == ({}, 0, 0)
+
+
+def test_a_response_in_copies_calls_several() -> None:
+    """Two tools at once and then none: two trajectories' worth of calls in one."""
+    tree = trajectory(None, None)
+    same = {"state": "s", "next_state": "s", "observation": "", "next_observation": ""}
+    calls = ("search[a]", "python[1]")
+    tree.steps[0].moves = [Move(copy=copy, action=call, **same) for copy, call in enumerate(calls, 1)]
+    together, first, second = call_shares([tree])
+    assert (first.calls, first.trajectories, first.entropy) == (
+        {"python": 1, "search": 1},
+        1,
+        pytest.approx(math.log(2)),
+    )
+    assert (second.calls, second.calls_any) == ({"none": 1}, False)
+    assert together.trajectories == 1

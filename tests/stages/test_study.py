@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 import yaml
 from agentcli.analysis.study import (
@@ -17,21 +18,23 @@ from agentcli.analysis.study import (
     add_training_tokens,
     difference,
     differences,
+    entropy_from_scratch,
     refuse_counted,
     results,
     searched,
     settled,
     too_wide,
-    unmeasured,
     verdict_of,
 )
 from agentcli.errors import AgentCliError
 from agentcli.records.files import read_json
+from agentcli.records.runs import RunDirectory
 from agentcli.records.shards import Shard
 from agentcli.records.study import ArmOutcome, SearchChoice, SeedDifference, StudyResults, seeds_of
 from agentcli.reports.standing import Progress
 from agentcli.reports.study import draw, markdown, page_hint
 from agentcli.stages.study import (
+    FLAGS,
     Chain,
     StageCommand,
     StudyPlan,
@@ -45,6 +48,7 @@ from agentcli.stages.study import (
 from command_line import agentcli as in_process
 from command_line import all_commands
 from refusal import refused
+from sample_records import stage_record
 
 STUDY = """\
 title: Credit in the tunnel
@@ -119,18 +123,17 @@ def test_a_size_lies_over_the_rest_and_the_first_one_is_taken(file: Path) -> Non
         ("table: Table 1", "table: Table 1, measure: drop", ("s.yaml", "results[0].measure", "drop_from")),
         ("table: Table 1", "table: Table 1, measure: training_tokens", ("s.yaml", "results[0].panel", "loop")),
         ("samples: 1}", "samples: 1, temperature: 0}\nmeasures: [success, entropy]", ("s.yaml", "measures", "greedy")),
+        ("split: test", "split: tset", ("settings of grpo", "tset", "test")),
+        ("  test: {split", "  loop: {split", ("s.yaml", "panels.loop", "rename")),
+        ("title: Credit in the tunnel", 'title: "red \\e[31m"', ("s.yaml", "one line")),
+        ("table: Table 1", 'table: "Table\\n1"', ("s.yaml", "one line")),
+        ("seeds: 0-1", "took: {gropo: {seconds: 1, megabytes: 1}}\nseeds: 0-1", ("s.yaml", "took", "gropo")),
+        ("seeds: 0-1", "took: {grpo: {seconds: 1}}\nseeds: 0-1", ("s.yaml", "took", "megabytes")),
         ("reference: grpo", "starts: {start: {demos: []}}\nreference: grpo", ("s.yaml", "starts", "demos")),
     ],
 )
 def test_a_bad_file_is_refused_by_its_field(file: Path, before: str, after: str, names: tuple[str, ...]) -> None:
     refused(lambda: plan(read_study(changed(file, before, after)), Path("out")), 2, names)
-
-
-def test_a_panel_without_entropy_is_named(file: Path) -> None:
-    study = read_study(changed(file, "reference: grpo", "measures: [success, entropy]\nreference: grpo"))
-    none, some = (ArmOutcome(arm="grpo", seed=0, panels={"test": values}) for values in ({}, {"entropy": 0.5}))
-    assert list(unmeasured(study, [none])) == ["no entropy on test: greedy, or without log-probabilities"]
-    assert list(unmeasured(study, [some])) == list(unmeasured(study, [])) == []
 
 
 def test_settings_that_no_stage_would_take_are_refused_before_anything_is_written(file: Path) -> None:
@@ -193,7 +196,7 @@ def test_a_shard_has_a_part_of_the_seeds(file: Path) -> None:
         (["--shard", "3/4"], "there are 2 seeds"),
         (["--workers", "2"], "--workers 2: needs --on ray"),
         (["--on", "moon"], "'moon' is no place"),
-        (["--on", "local", "--workers", "0"], "cluster.workers"),
+        (["--on", "local", "--workers", "2"], "--workers 2: needs --on ray"),
         (["--shard", "1/2", "--add-seeds", "9", "--narrower", "5"], "--add-seeds looks at all seeds"),
     ],
 )
@@ -271,6 +274,25 @@ def test_other_settings_are_another_command(file: Path) -> None:
     after = plan(read_study(changed(file, "method: rewardflow", "method: rewardflow, gamma: 0.8")), Path("out")).chains
     same = [one == other for one, other in zip(before, after, strict=True)]
     assert same == [True, True, True, False] * 2
+
+
+def test_a_study_may_move(file: Path, tmp_path: Path) -> None:
+    """What has ended is known below another name of its folder, and by no other words."""
+    made = plan(read_study(file), Path("out"), seeds="0")
+    command = made.chains[0].commands[0]
+    words = [word.replace("out/", f"{tmp_path}/moved/") for word in command.words]
+    record(command, words)
+    assert command.ended
+    record(command, [word.replace("/0/", "/1/") for word in words])
+    assert not command.ended
+    record(command, [*words[:-1], "elsewhere"])
+    assert not command.ended
+
+
+def record(command: StageCommand, words: list[str]) -> None:
+    """Writes that the command has ended, typed so."""
+    entry = msgspec.structs.replace(stage_record(), command=["agentcli", *words, *FLAGS])
+    RunDirectory(command.folder).record_stage(command.stage, entry)
 
 
 def test_settings_from_the_environment_are_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -451,6 +473,10 @@ def test_seeds_are_added_while_an_interval_is_too_wide() -> None:
     assert too_wide(found, width)
     assert not too_wide(found, width + 0.01)
     assert too_wide(StudyResults(study=found.study, outcomes=[], differences=[made_difference([1])]), 100)
+    # Equal gains: of two seeds they say nothing, of six they are enough.
+    for seeds, wide in ((2, True), (6, False)):
+        equal = StudyResults(study=found.study, outcomes=[], differences=[made_difference([0] * seeds)])
+        assert too_wide(equal, 10) is wide
 
 
 # The whole, as a user types it.
@@ -471,7 +497,7 @@ def followed_in_loops(made: StudyPlan, loop: Path) -> None:
     found = results(made)
     ended = [json.loads((folder / "manifest.json").read_text()) for folder in sorted(loop.glob("iteration_*"))]
     explore = [one["stages"]["rollout"]["statistics"]["explore"] for one in ended]
-    entropy = [one["stages"]["train"]["statistics"]["means"]["entropy"] for one in ended]
+    entropy = [entropy_from_scratch(folder) for folder in sorted(loop.glob("iteration_*"))]
     (grpo,) = [one for one in found.outcomes if one.arm == "grpo"]
     assert grpo.courses == {"explore": pytest.approx(explore), "entropy": entropy}
     means = {one.measure: one.reference_mean for one in found.differences if one.panel == "loop"}

@@ -126,6 +126,8 @@ def _mean_course(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Steps, mean and standard error, as far as the shortest loop goes; each of shape
     (iterations - window + 1,).
+
+    They are of the loops that have a value there; NaN where none has one.
     """
     length = min(len(course.steps) for course in courses)
     window = min(window, length)
@@ -133,11 +135,12 @@ def _mean_course(
     # The mean of a window stands at its last iteration.
     walked = [np.cumsum(course.steps[:length])[window - 1 :] for course in courses]
     steps = np.mean(walked, axis=0)
-    mean = np.mean(smooth, axis=0)
+    known = np.ma.masked_invalid(smooth)
+    mean = known.mean(axis=0).filled(np.nan)
     if len(courses) == 1:
         return steps, mean, None
-    error = np.std(smooth, axis=0, ddof=1) / np.sqrt(len(courses))
-    return steps, mean, error
+    error = known.std(axis=0, ddof=1) / np.sqrt(known.count(axis=0))
+    return steps, mean, error.filled(np.nan)
 
 
 def _trailing_mean(values: Sequence[float], window: int) -> np.ndarray:

@@ -1,0 +1,82 @@
+"""What a study says where something has no value, and which figures of papers stand where."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from agentcli.analysis.study import difference, entropy_from_scratch, results, unmeasured
+from agentcli.records.study import ArmOutcome, PanelChoice, PaperResult, Study, StudyResults
+from agentcli.reports.plots.figures import Course, training_figure
+from agentcli.reports.study import draw, tables
+from agentcli.stages.study import StudyPlan
+
+PANELS = {"test": PanelChoice(split="test"), "L2": PanelChoice(split="L2", drop_from="test")}
+
+
+def study(**more: object) -> Study:
+    return Study(title="t", preset="quickstart-tunnel", arms={"a": {}, "b": {}}, reference="a", panels=PANELS, **more)
+
+
+def outcome(seed: int, arm: str = "a", **more: object) -> ArmOutcome:
+    panels = {"test": {"success": 0.5}, "L2": {"success": 0.2, "drop": 0.6}}
+    return ArmOutcome(arm=arm, seed=seed, panels=panels, **more)
+
+
+def test_what_has_no_value_is_named_with_its_seeds() -> None:
+    lost, kept = outcome(1), outcome(2)
+    del lost.panels["L2"]["drop"]
+    assert list(unmeasured(study(), [kept])) == []
+    assert list(unmeasured(study(), [lost, kept])) == [
+        "no drop on L2 of a (seed 1): without any success there is nothing to lose"
+    ]
+    asked = study(measures=["success", "entropy"])
+    kept.panels["test"]["entropy"] = 0.4
+    assert [line.partition(":")[0] for line in unmeasured(asked, [kept, outcome(3), outcome(3, "b")])] == [
+        "no entropy on test of a (seed 3), b (seed 3)",
+        "no entropy on L2 of a (seed 2, 3), b (seed 3)",
+    ]
+
+
+def test_an_iteration_without_a_value_is_a_gap(tmp_path: Path) -> None:
+    """A mean over the others; a training without any is named."""
+    some = outcome(0, course=[0.1, 0.2], steps=[5, 5], courses={"entropy": [None, 0.25]})
+    none = outcome(0, "b", course=[0.1, 0.2], steps=[5, 5], courses={"entropy": [None, None]})
+    asked = study(training=["entropy"])
+    assert list(unmeasured(asked, [some, none])) == ["no entropy in the training of b (seed 0)"]
+    found = StudyResults(study={"title": "t", "reference": "a"}, outcomes=[some, none], differences=[])
+    (tmp_path / "gains.svg").write_text("of an earlier table")
+    assert {path.name for path in draw(found, tmp_path)} == {"loops.svg", "entropy.svg"}
+    assert not (tmp_path / "gains.svg").exists()
+
+
+def test_a_seed_of_short_trajectories_hides_no_later_step(tmp_path: Path) -> None:
+    steps = {0: [1.0, 2.0, 3.0], 1: [3.0, None], 2: [5.0]}
+    courses = [
+        Course(steps=[1] * 3, values=[*[np.nan if v is None else v for v in of], *[np.nan] * (3 - len(of))])
+        for of in steps.values()
+    ]
+    (line,) = training_figure({"a": courses}, window=1).axes[0].lines
+    assert list(line.get_ydata()) == pytest.approx([3, 2, 3])
+    outcomes = [outcome(seed, by_step={"actions": of}) for seed, of in steps.items()]
+    found = StudyResults(study={"title": "t", "reference": "a"}, outcomes=outcomes, differences=[])
+    assert [path.name for path in draw(found, tmp_path)] == ["actions-by-step.svg"]
+
+
+def test_what_is_no_share_has_three_decimals() -> None:
+    entropy = difference("test", "entropy", "b", [0, 1], [0.301, 0.303], [0.321, 0.323])
+    tokens = difference("test", "tokens", "b", [0, 1], [301, 303], [321, 323])
+    shown = [rows for _, rows in tables([entropy, tokens], "a")]
+    assert [row[2:4] for row in shown[0]] == [["0.302", ""], ["0.322", "+0.020 (+0.020 to +0.020)"]]
+    assert shown[1][1][2] == "322.0"
+
+
+def test_of_two_figures_for_one_place_the_first_stands_there(tmp_path: Path) -> None:
+    figures = [PaperResult(paper=name, table="Table 1", figures={"a": 1, "b": 2}) for name in ("P", "Q")]
+    asked = study(results=[*figures, PaperResult(paper="R", table="Table 1", figures={"b": 2})])
+    rules = results(StudyPlan(asked, tmp_path, [], ["a", "b"])).rules
+    assert rules[0] == "no gain beside P, Table 1 (test: success): its arms were not compared"
+
+
+def test_a_loop_without_log_probabilities_has_no_entropy(tmp_path: Path) -> None:
+    (tmp_path / "trees.jsonl").write_text("")
+    assert entropy_from_scratch(tmp_path) is None
