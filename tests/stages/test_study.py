@@ -564,7 +564,8 @@ def test_a_killed_study_goes_on_to_the_same_figures(file: Path) -> None:
         assert 0 < one.panels["test"]["unique_states"] <= 1
         assert min(one.panels["test"]["nodes"], one.panels["test"]["tokens_per_step"]) > 1
         assert one.panels["test"]["entropy"] > 0
-        assert set(one.by_step["actions"]) == {1}, "there is one copy"
+        # Late responses of this policy may all be unreadable.
+        assert {1} <= set(one.by_step["actions"]) <= {1, None}
     followed_in_loops(more, Path("killed/0/grpo"))
     costs = yaml.safe_load(Path("killed/took.yaml").read_text(encoding="utf-8"))["took"]
     assert set(costs) == {"demos", "start", "grpo", "rewardflow"}
