@@ -9,7 +9,7 @@ from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.option import Option, file_option, running_option
 from agentcli.cli.options import DRY_RUN, JSON, MACHINES, QUIET
-from agentcli.errors import MissingError, UsageError
+from agentcli.errors import AgentCliError, MissingError, UsageError
 
 if TYPE_CHECKING:
     from agentcli.records.study import SearchChoice, Study
@@ -201,9 +201,15 @@ def _play_seeds(call: Call, made: "StudyPlan", rules: list[str]) -> None:
             made = further
             _play(call, made)
             further = one_seed_more(made, call.values["add_seeds"] or 0, narrower)
-    finally:
-        # Also after Ctrl-C or a failed part: what has ended is worth a table.
-        _report(call, made, rules)
+    except BaseException:
+        # After Ctrl-C or a failed part, too, what has ended is worth a table; what
+        # stopped the study says more than a fault of that.
+        try:
+            _report(call, made, rules)
+        except AgentCliError as error:
+            call.progress.note(f"no table: {error}")
+        raise
+    _report(call, made, rules)
 
 
 def _play(call: Call, made: "StudyPlan") -> None:
