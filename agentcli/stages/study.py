@@ -522,18 +522,26 @@ def remaining(made: StudyPlan, jobs: int) -> StudyCost:
     """The time and the disk that the parts need which have not ended.
 
     By what their like took in this study; before any ended, by what the file says. A
-    part of which neither is known takes as long as the others on average.
+    part of which neither is known takes as long as other arms, or starts, on average.
     """
     known = {**made.study.took, **took(made)}
     left = Counter(chain.part for chain in made.chains if chain.left)
     if not known:
         return StudyCost(seconds=None, disk_bytes=None)
-    usual = _mean(list(known.values()))
-    costs = [known.get(name, usual) for name in left.elements()]
+    costs = []
+    for name in left.elements():
+        alike = [known[one] for one in known if _kind(made, one) == _kind(made, name)]
+        costs.append(known.get(name) or _mean(alike or [*known.values()]))
     return StudyCost(
         seconds=round(sum(cost.seconds for cost in costs) / jobs),
         disk_bytes=round(1e6 * sum(cost.megabytes for cost in costs)),
     )
+
+
+def _kind(made: StudyPlan, part: str) -> str:
+    if part in made.study.arms:
+        return "arm"
+    return "start" if part in made.study.starts else DEMOS
 
 
 def took(made: StudyPlan) -> dict[str, PartCost]:
