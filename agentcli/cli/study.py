@@ -139,8 +139,11 @@ def _check_machines(place: str | None, workers: int | None) -> None:
 
 def _only(call: Call) -> list[str]:
     """The arms of --only, which takes several with commas too."""
-    typed = ",".join(call.values["only"] or [])
-    return [arm.strip() for arm in typed.split(",") if arm.strip()]
+    typed = call.values["only"]
+    arms = [arm.strip() for arm in ",".join(typed or []).split(",") if arm.strip()]
+    if typed and not arms:
+        raise UsageError(f"--only {typed[0]!r}: names no arm; write ARM,...")
+    return arms
 
 
 def _where(call: Call) -> list[str]:

@@ -100,7 +100,7 @@ def tasks_of(world: World, name: str, split: str) -> list[Task]:
 
     Raises UsageError for an unknown split, and whatever the world raises.
     """
-    check_split(world, name, split)
+    check_split(world, name, split, "--split")
     try:
         with prints_aside():
             tasks = world.tasks(split)
@@ -116,11 +116,14 @@ def tasks_of(world: World, name: str, split: str) -> list[Task]:
     return tasks
 
 
-def check_split(world: World, name: str, split: str) -> None:
-    """Raises UsageError if the world that `name` made has no such split."""
+def check_split(world: World, name: str, split: str, place: str) -> None:
+    """Raises UsageError if the world that `name` made has no such split.
+
+    `place` is where the user named it.
+    """
     splits = world.card.splits
     if split not in splits:
-        raise UsageError(f"--split {split}: {name} has none; {nearest(split, splits)}")
+        raise UsageError(f"{place} {split}: {name} has none; {nearest(split, splits)}")
 
 
 def _refuse_unclear(tasks: object, place: str) -> None:

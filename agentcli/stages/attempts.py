@@ -61,11 +61,13 @@ class AttemptLog:
         self._file.writelines(self._early)
         self._file.flush()
 
-    def earlier_seconds(self) -> float:
-        """The seconds of the attempts that the next one goes on from, by their logs.
+    def go_on(self) -> float:
+        """Says that this attempt goes on from earlier ones, before `open`.
 
-        A killed one counts up to its last line: up to half a minute of it is missing.
+        Returns their seconds, by their logs. A killed one counts up to its last line:
+        up to half a minute of it is missing.
         """
+        self.line(GOES_ON)
         total = 0.0
         for path in reversed(self._earlier()):
             text = path.read_text(encoding="utf-8", errors="replace")

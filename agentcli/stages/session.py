@@ -41,7 +41,7 @@ from agentcli.records.runs import (
 )
 from agentcli.records.types import StageRecord
 from agentcli.reports.standing import Count, Progress, Standing
-from agentcli.stages.attempts import GOES_ON, AttemptLog, Logged, NoteHandler
+from agentcli.stages.attempts import AttemptLog, Logged, NoteHandler
 from agentcli.stages.plan import StagePlan, plain
 
 
@@ -274,8 +274,7 @@ class Session:
         begun = Begun(self.plan.determining, hashes, plain(self.settings))
         write_json(self._begun, begun)
         if self.resumed:
-            self._seconds_before = self._log.earlier_seconds()
-            self._log.line(GOES_ON)
+            self._seconds_before = self._log.go_on()
         self._log.open()
 
     @contextmanager

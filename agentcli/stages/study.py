@@ -101,15 +101,16 @@ class StageCommand:
         if len(typed) != len(words):
             return False
         # Below the study's folder lie those of the seeds, and in them those of arms.
-        now = str(self.folder.parent.parent)
+        now = str(self.folder.parent.parent) + os.sep
         then = set()
         for old, new in zip(typed, words, strict=True):
             below = new.removeprefix(now)
-            if new.startswith(now + os.sep) and old.endswith(below):
+            if new.startswith(now) and old.endswith(below):
                 then.add(old.removesuffix(below))
             elif old != new:
                 return False
-        return len(then) == 1
+        # None where the folder is the current one: no word begins with it.
+        return len(then) <= 1
 
 
 @dataclass(frozen=True)
@@ -300,10 +301,11 @@ def _check_splits(study: Study, environment: EnvironmentSettings) -> None:
     Otherwise it would be found once the first policy is trained.
     """
     world = make_world(environment)
-    for panel in study.panels.values():
+    for label, panel in study.panels.items():
         # Other options may make another world.
         if "environment" not in panel.settings:
-            check_split(world, environment.name, panel.split)
+            place = f"panels.{label}.split"
+            check_split(world, environment.name, panel.split, place)
 
 
 def _seed(made: StudyPlan, seed: int, shared: list[str]) -> Iterator[Chain]:

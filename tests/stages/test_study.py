@@ -123,7 +123,7 @@ def test_a_size_lies_over_the_rest_and_the_first_one_is_taken(file: Path) -> Non
         ("table: Table 1", "table: Table 1, measure: drop", ("s.yaml", "results[0].measure", "drop_from")),
         ("table: Table 1", "table: Table 1, measure: training_tokens", ("s.yaml", "results[0].panel", "loop")),
         ("samples: 1}", "samples: 1, temperature: 0}\nmeasures: [success, entropy]", ("s.yaml", "measures", "greedy")),
-        ("split: test", "split: tset", ("settings of grpo", "tset", "test")),
+        ("split: test", "split: tset", ("settings of grpo", "panels.test.split tset", "test")),
         ("  test: {split", "  loop: {split", ("s.yaml", "panels.loop", "rename")),
         ("title: Credit in the tunnel", 'title: "red \\e[31m"', ("s.yaml", "one line")),
         ("table: Table 1", 'table: "Table\\n1"', ("s.yaml", "one line")),
@@ -194,6 +194,7 @@ def test_a_shard_has_a_part_of_the_seeds(file: Path) -> None:
     [
         (["--shard", "3/2"], "--shard is '3/2'"),
         (["--shard", "3/4"], "there are 2 seeds"),
+        (["--only", " ,"], "names no arm"),
         (["--workers", "2"], "--workers 2: needs --on ray"),
         (["--on", "moon"], "'moon' is no place"),
         (["--on", "local", "--workers", "2"], "--workers 2: needs --on ray"),
@@ -277,7 +278,7 @@ def test_other_settings_are_another_command(file: Path) -> None:
 
 
 def test_a_study_may_move(file: Path, tmp_path: Path) -> None:
-    """What has ended is known below another name of its folder, and by no other words."""
+    """What has ended is known below another name of its folder, and by no other words; `.` is in none."""
     made = plan(read_study(file), Path("out"), seeds="0")
     command = made.chains[0].commands[0]
     words = [word.replace("out/", f"{tmp_path}/moved/") for word in command.words]
@@ -287,6 +288,9 @@ def test_a_study_may_move(file: Path, tmp_path: Path) -> None:
     assert not command.ended
     record(command, [*words[:-1], "elsewhere"])
     assert not command.ended
+    here = plan(read_study(file), Path(), seeds="0").chains[0].commands[0]
+    record(here, [*here.words])
+    assert here.ended
 
 
 def record(command: StageCommand, words: list[str]) -> None:
