@@ -23,6 +23,10 @@ class ArpoRollout(BranchingRollout, kw_only=True):
 
     entropy: EntropySettings = msgspec.field(default_factory=EntropySettings)
 
+    @property
+    def needs_chance(self) -> bool:
+        return True
+
 
 async def explore(actor: Actor, settings: ArpoRollout) -> Tree:
     """Grows a tree with exactly `leaves` leaves.

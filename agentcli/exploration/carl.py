@@ -37,6 +37,10 @@ class CarlRollout(RootedRollout, kw_only=True):
     there. random: one drawn at random (CARL Table 4).
     """
 
+    @property
+    def needs_chance(self) -> bool:
+        return self.criterion == "entropy"
+
 
 async def explore(actor: Actor, settings: CarlRollout) -> Tree:
     """Grows a tree with `leaves` leaves, or fewer if no action could be sampled.

@@ -13,7 +13,6 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.chain import follow, follow_all
 from agentcli.exploration.nodes import Node
@@ -31,17 +30,13 @@ class CriticalityRollout(RolloutSettings, kw_only=True):
     its own.
     """
 
+    @property
+    def needs_chance(self) -> bool:
+        return True
+
 
 async def explore(actor: Actor, settings: CriticalityRollout) -> Tree:
-    """Grows `leaves` trajectories, and from each of their states `draws` greedy ones.
-
-    Raises UsageError for a policy that samples greedily, whose draws are all the same.
-    """
-    if actor.settings.policy.temperature == 0:
-        raise UsageError(
-            "criticality draws every action again, and greedy draws are all the same; "
-            "sample with --temperature above 0"
-        )
+    """Grows `leaves` trajectories, and from each of their states `draws` greedy ones."""
     actor.roots = settings.leaves
     root = await actor.start()
     trajectories = await follow_all(actor, root, range(settings.leaves))

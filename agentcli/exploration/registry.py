@@ -69,13 +69,20 @@ def check(settings: Settings) -> None:
     """Refuses settings that would fail in the first tree, before a policy is loaded.
 
     Raises UsageError for an unknown method, a malformed budget, conflicting values,
-    rollout.distinct with a method that votes, rollout.answer_judge with one that acts in
-    several copies, and a conversation with one that runs other actions than are named.
+    greedy responses with a method that needs others, rollout.distinct with one that
+    votes, rollout.answer_judge with one that acts in several copies, and a conversation
+    with one that runs other actions than are named.
     """
     rollout = settings.rollout
     make(rollout.method)
     parse_budget(rollout.budget)
     rollout.check()
+    if rollout.needs_chance and settings.policy.temperature == 0:
+        raise UsageError(
+            f"policy.temperature: 0: {rollout.method} tells states apart by how surely "
+            "the policy acts, and a greedy one always seems sure; use --temperature "
+            "above 0"
+        )
     if rollout.answer_judge is not None and rollout.numbered:
         raise UsageError(
             f"rollout.answer_judge: a response of {rollout.method} acts in several "

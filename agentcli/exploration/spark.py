@@ -61,6 +61,10 @@ class SparkRollout(BranchingRollout, kw_only=True):
     """
     entropy: EntropySettings = msgspec.field(default_factory=EntropySettings)
 
+    @property
+    def needs_chance(self) -> bool:
+        return self.branch == "entropy"
+
     def check(self) -> None:
         """Raises UsageError for too many roots and for an unknown trigger."""
         super().check()

@@ -38,18 +38,13 @@ def surprise(step: Step, instead: str) -> float:
     """-log pi(Y | s) / |Y| of the sampled response, in nats per token.
 
     It is a one-sample estimate of the action entropy (CARL eq. 7-8). Raises UsageError,
-    which says what to use `instead`, if the policy gives no log-probabilities, those of
-    another distribution than it samples from, or samples greedily.
+    which says what to use `instead`, if the policy gives no log-probabilities, or those
+    of another distribution than it samples from.
     """
     if not step.logprobs:
         raise UsageError(
             "entropies need log-probabilities and this policy gives none; use one "
             f"that does (--policy transformers) or {instead}"
-        )
-    if step.temperature == 0:
-        raise UsageError(
-            "a greedy response has no entropy; sample with --temperature above 0, or "
-            f"use {instead}"
         )
     stored = step.logprob_temperature
     # Eq. 6 takes the expectation under the policy that acts. At another temperature,

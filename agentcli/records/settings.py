@@ -348,6 +348,11 @@ class RolloutSettings(Section, kw_only=True):
         return 1
 
     @property
+    def needs_chance(self) -> bool:
+        """Whether greedy responses are of no use to the method."""
+        return False
+
+    @property
     def further_models(self) -> dict[str, PolicySettings]:
         """The models that the method uses besides the policy, by setting name.
 

@@ -1,20 +1,13 @@
 """criticality: what is drawn again, what follows it, and what is refused (CARL eq. 5)."""
 
-import asyncio
 from typing import Any
 
 import pytest
 from agentcli.errors import UsageError
-from agentcli.exploration.actor import Actor
-from agentcli.exploration.registry import check, make
+from agentcli.exploration.registry import check
 from agentcli.exploration.settings import decode
-from agentcli.policies.protocol import Policy
-from agentcli.records.settings import PolicySettings, Settings
-from agentcli.records.types import Tree
 from deciding import Drawn, Greedy, grow_critical
-from fitting import fitting
-from word_trees import TASK, words
-from word_world import WordEngines, WordWorld
+from word_trees import words
 
 DRAWN: Drawn = {
     (): [("a", 0.5), ("a", 0.25), ("b", 0.75), ("win", 1.0)],
@@ -62,13 +55,26 @@ def test_settings_that_would_bias_are_refused(values: dict[str, Any], words: str
         check(decode({"rollout": {"method": "criticality", **values}}))
 
 
-async def grown(actor: Actor) -> Tree:
-    return await make("criticality")(actor, actor.settings.rollout)
+@pytest.mark.parametrize(
+    "rollout",
+    [
+        {"method": "criticality"},
+        {"method": "carl"},
+        {"method": "arpo"},
+        {"method": "spark", "branch": "entropy"},
+    ],
+    ids=lambda rollout: str(rollout["method"]),
+)
+def test_greedy_responses_tell_no_states_apart(rollout: dict[str, Any]) -> None:
+    check(decode({"rollout": rollout}))
+    with pytest.raises(UsageError, match=r"policy\.temperature: 0: .*--temperature above 0"):
+        check(decode({"rollout": rollout, "policy": {"temperature": 0}}))
 
 
-def test_a_greedy_policy_is_refused() -> None:
-    chosen = Settings(policy=PolicySettings(temperature=0.0), rollout=fitting("criticality"))
-    policy: Policy = None  # type: ignore[assignment]
-    actor = Actor(TASK, WordEngines(), policy, WordWorld(), chosen, seed=0)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="greedy draws are all the same"):
-        asyncio.run(grown(actor))
+@pytest.mark.parametrize(
+    "rollout",
+    [{}, {"method": "carl", "criterion": "random"}, {"method": "spark"}, {"method": "treerl"}],
+    ids=["chain", "carl at random", "spark", "treerl"],
+)
+def test_others_may_be_greedy(rollout: dict[str, Any]) -> None:
+    check(decode({"rollout": rollout, "policy": {"temperature": 0}}))
