@@ -7,7 +7,7 @@ the same policy and were evaluated on the same panel.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -248,10 +248,11 @@ def add_loop(
     if not folders:
         raise DataError(f"{folder}: its iterations are gone; remove it, and play again")
     iterations = [read_iteration(one) for one in folders]
-    outcome.course = [success_from_scratch(one) for one in folders]
+    scratch = [from_scratch(one) for one in folders]
+    outcome.course = [one.success for one in scratch]
     outcome.steps = [one.rollout.ledger.steps for one in iterations]
     for measure in followed:
-        pairs = zip(folders, iterations, strict=True)
+        pairs = zip(scratch, iterations, strict=True)
         outcome.courses[measure] = [_value_in(*pair, measure) for pair in pairs]
     cost = training_cost(iterations)
     outcome.totals = {
@@ -263,43 +264,39 @@ def add_loop(
     }
 
 
+class FromScratch(NamedTuple):
+    """What an iteration's draws of the policy show."""
+
+    success: float
+    """Their share; 0 without any."""
+    entropy: float | None
+    """In nats a token. What a training prints is of the tokens that it trains on, and
+    methods choose these differently: carl takes those after the most uncertain states.
+    """
+
+
 def _value_in(
-    folder: Path, iteration: Iteration, measure: TrainingMeasured
+    scratch: FromScratch, iteration: Iteration, measure: TrainingMeasured
 ) -> float | None:
     """A measure of one iteration of a loop; None where it has none."""
     if measure == "entropy":
-        return entropy_from_scratch(folder)
+        return scratch.entropy
     results = iteration.rollout.statistics.results
     return None if results is None else getattr(results, measure)
 
 
-def entropy_from_scratch(folder: Path) -> float | None:
-    """The entropy of an iteration's draws of the policy, in nats a token.
-
-    What a training prints is of the tokens that it trains on, and methods choose these
-    differently: carl takes those after the most uncertain states.
-    """
+def from_scratch(folder: Path) -> FromScratch:
+    """Success and entropy of an iteration's draws; errored ones are left out."""
+    wins: list[bool] = []
     steps: list[Step] = []
     for tree in read_records(RunDirectory(folder).existing_trees(), Tree):
         drawn: dict[int, Step] = {}
         for leaf in draws(tree):
             if leaf.outcome is not Outcome.ERRORED:
+                wins.append(leaf.outcome is Outcome.SUCCESS)
                 drawn |= {step.id: step for step in path(tree, leaf)}
         steps += drawn.values()
-    return token_entropy(steps)
-
-
-def success_from_scratch(folder: Path) -> float:
-    """Success among an iteration's draws of the policy; errored ones are left out."""
-    ends = []
-    for tree in read_records(RunDirectory(folder).existing_trees(), Tree):
-        outcomes = [leaf.outcome for leaf in draws(tree)]
-        ends += [
-            outcome is Outcome.SUCCESS
-            for outcome in outcomes
-            if outcome is not Outcome.ERRORED
-        ]
-    return sum(ends) / max(1, len(ends))
+    return FromScratch(sum(wins) / max(1, len(wins)), token_entropy(steps))
 
 
 def differences(

@@ -145,7 +145,8 @@ class Iteration(Struct):
     def seconds(self) -> dict[str, float | None]:
         """The duration of each part of the work; None where it is not known.
 
-        A stage that was killed and resumed knows its last attempt only.
+        Of a rollout that was killed and resumed, those of its last attempt; of a
+        training, those of all.
         """
         sampling = self.rollout.seconds
         learning = {} if self.train is None else self.train.seconds

@@ -13,7 +13,7 @@ from agentcli.analysis.compare_training import read_iteration
 from agentcli.analysis.schema import json_schema
 from agentcli.analysis.side_words import read_side
 from agentcli.analysis.sides import compare_sides
-from agentcli.analysis.study import success_from_scratch
+from agentcli.analysis.study import from_scratch
 from agentcli.evaluation.compare import RunComparison
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.summary import summarise
@@ -251,7 +251,7 @@ def loops(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch:
 
 
 def test_loops_have_areas_and_what_they_spent(loops: None) -> None:
-    courses = {run: [success_from_scratch(one) for one in loop_folders(Path(run))] for run in ("x-0", "y-0", "y-1")}
+    courses = {run: [from_scratch(one).success for one in loop_folders(Path(run))] for run in ("x-0", "y-0", "y-1")}
     found = compared("x-*", "y-*")
     (one,) = found.differences
     assert (one.panel, one.measure) == ("loop", "area"), "three iterations are too few for a level"

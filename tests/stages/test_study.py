@@ -18,7 +18,7 @@ from agentcli.analysis.study import (
     add_training_tokens,
     difference,
     differences,
-    entropy_from_scratch,
+    from_scratch,
     refuse_counted,
     results,
     searched,
@@ -512,7 +512,7 @@ def followed_in_loops(made: StudyPlan, loop: Path) -> None:
     found = results(made)
     ended = [json.loads((folder / "manifest.json").read_text()) for folder in sorted(loop.glob("iteration_*"))]
     explore = [one["stages"]["rollout"]["statistics"]["explore"] for one in ended]
-    entropy = [entropy_from_scratch(folder) for folder in sorted(loop.glob("iteration_*"))]
+    entropy = [from_scratch(folder).entropy for folder in sorted(loop.glob("iteration_*"))]
     (grpo,) = [one for one in found.outcomes if one.arm == "grpo"]
     assert grpo.courses == {"explore": pytest.approx(explore), "entropy": entropy}
     means = {one.measure: one.reference_mean for one in found.differences if one.panel == "loop"}
