@@ -53,8 +53,10 @@ def read(
         # The check in the class itself already says "field: fault".
         if not path:
             raise UsageError(f"{place}{fault}") from error
+        without_keys = path.replace("[...]", "")
+        path = _with_key(values, kind, path)
         value = value_at(values, path)
-        choices = [str(choice) for choice in choices_at(kind, path, value)]
+        choices = [str(choice) for choice in choices_at(kind, without_keys, value)]
         if choices:
             fault = f"must be one of {', '.join(choices)}"
             if value is not None:
@@ -75,6 +77,20 @@ def fault_and_path(error: msgspec.ValidationError) -> tuple[str, str]:
     if missing != fault:
         return "is missing", f"{path}.{missing}".lstrip(".")
     return f"{fault[:1].lower()}{fault[1:]}", path
+
+
+def _with_key(values: Mapping[str, Any], kind: type[msgspec.Struct], path: str) -> str:
+    """The path of a bad value with the key of a mapping, for which msgspec has [...]."""
+    above, dots, below = path.partition("[...]")
+    entries = value_at(values, above)
+    if dots and "." not in above and isinstance(entries, Mapping):
+        for key, entry in entries.items():
+            try:
+                msgspec.convert({**values, above: {key: entry}}, kind)
+            except msgspec.ValidationError as error:
+                if fault_and_path(error)[1] == path:
+                    return f"{above}.{key}{below}"
+    return path
 
 
 def section_in(kind: Any) -> type[msgspec.Struct] | None:

@@ -1,10 +1,13 @@
 """What a study says where something has no value, and which figures of papers stand where."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from agentcli.analysis.study import difference, entropy_from_scratch, results, unmeasured
+from agentcli.analysis.study import difference, from_scratch, results, unmeasured
+from agentcli.errors import UsageError
+from agentcli.records.section import read
 from agentcli.records.study import ArmOutcome, PanelChoice, PaperResult, Study, StudyResults
 from agentcli.reports.plots.figures import Course, training_figure
 from agentcli.reports.study import draw, tables
@@ -79,4 +82,34 @@ def test_of_two_figures_for_one_place_the_first_stands_there(tmp_path: Path) -> 
 
 def test_a_loop_without_log_probabilities_has_no_entropy(tmp_path: Path) -> None:
     (tmp_path / "trees.jsonl").write_text("")
-    assert entropy_from_scratch(tmp_path) is None
+    assert from_scratch(tmp_path).entropy is None
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"arms": {"a": {}, "b": None}}, "s.yaml: arms.b: expected object, got null"),
+        (
+            {"panels": {"test": {"split": "L0"}, "other": {"split": "L1", "samples": "two"}}},
+            "s.yaml: panels.other.samples: expected int, got str",
+        ),
+        ({"panels": {"test": {"split": "L0"}, "other": {}}}, "s.yaml: panels.other.split: is missing"),
+        (
+            {"panels": {"test": {"split": "L0"}, "vote": {"split": "L0", "by": "vote"}}},
+            "s.yaml: panels.vote.by: must be one of eval, pass-at-k, test-time-branch, is 'vote'",
+        ),
+    ],
+    ids=["arm", "number", "missing", "choice"],
+)
+def test_a_bad_value_names_its_arm_or_panel(values: dict[str, Any], said: str) -> None:
+    good = {
+        "title": "t",
+        "preset": "quickstart-tunnel",
+        "arms": {"a": {}},
+        "reference": "a",
+        "panels": {"test": {"split": "L0"}},
+    }
+    read(good, Study, "s.yaml: ")
+    with pytest.raises(UsageError) as refusal:
+        read({**good, **values}, Study, "s.yaml: ")
+    assert str(refusal.value) == said
