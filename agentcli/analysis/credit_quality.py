@@ -87,7 +87,7 @@ class QualityPlan:
         study = self.study
         place = msgspec.structs.replace(study.places()[tunnel], about="")
         # What no cell depends on is blank, so that changing it measures nothing again.
-        # The budget only scales figures afterwards (cosine_at).
+        # Budgets only scale figures afterwards (cosine_at).
         kept = msgspec.structs.replace(
             study,
             title="",
@@ -95,6 +95,7 @@ class QualityPlan:
             seeds="0",
             tunnels={tunnel: place},
             knobs={},
+            equal="steps",
             budget=1,
             methods={method: study.methods[method]},
         )
@@ -190,15 +191,16 @@ def perform(made: QualityPlan, jobs: int, progress: Progress) -> CreditQuality:
 
 def turned(made: QualityPlan, cells: Sequence[QualityCell]) -> Iterator[SeedDifference]:
     """What each method gains over the first one, for every setting of a knob."""
-    budget = made.study.budget
+    study = made.study
+    measure = f"cosine at {study.budget} {study.equal}"
     cosines: dict[tuple[str, str], dict[int, float]] = {}
     for cell in cells:
-        cosine = cosine_at(cell, budget)
+        cosine = cosine_at(cell, study.budget, study.equal)
         if cosine is not None:
             cosines.setdefault((cell.tunnel, cell.method), {})[cell.seed] = cosine
-    reference = made.study.reference
+    reference = study.reference
     others = [name for name in made.methods if name != reference]
-    for name, knob in made.study.knobs.items():
+    for name, knob in study.knobs.items():
         for tunnel, _ in knob.settings(name):
             before = cosines.get((tunnel, reference), {})
             for method in others:
@@ -207,7 +209,7 @@ def turned(made: QualityPlan, cells: Sequence[QualityCell]) -> Iterator[SeedDiff
                 if seeds:
                     yield difference(
                         tunnel,
-                        f"cosine at {budget} steps",
+                        measure,
                         method,
                         seeds,
                         [before[seed] for seed in seeds],
@@ -215,17 +217,18 @@ def turned(made: QualityPlan, cells: Sequence[QualityCell]) -> Iterator[SeedDiff
                     )
 
 
-def cosine_at(cell: QualityCell, budget: int) -> float | None:
-    """How an update of so many environment steps points along the gradient.
+def cosine_at(cell: QualityCell, budget: int, equal: str = "steps") -> float | None:
+    """How an update of so many steps or responses points along the gradient.
 
-    Divided by its scale, the update lies off the gradient by bias + variance / groups
-    in the mean, in squares of the gradient's length. All of it is taken to be at right
-    angles. None without figures.
+    equal: which of them `budget` counts. Divided by its scale, the update lies off the
+    gradient by bias + variance / groups in the mean, in squares of the gradient's
+    length. All of it is taken to be at right angles. None without figures.
     """
     if cell.bias is None or cell.variance is None:
         return None
     # `off` is the square of the tangent, and cos = (1 + tan^2)^(-1/2).
-    off = cell.bias.value + cell.variance.value * cell.steps / budget
+    of_group = cell.responses if equal == "responses" else cell.steps
+    off = cell.bias.value + cell.variance.value * of_group / budget
     # The bias is estimated without bias, and may be below 0.
     return float((1 + max(off, 0.0)) ** -0.5)
 
@@ -292,7 +295,8 @@ async def _measure(
         steps = float(np.mean([tree.ledger.steps for tree in trees]))
         for name, arm in measured.items():
             cells[name].steps = rounded(steps)
-            pushes = _pushes(trees, games, ground, logits, arm)
+            pushes, responses = _pushes(trees, games, ground, logits, arm)
+            cells[name].responses = rounded(responses)
             cells[name].unmeasured = _empty(pushes)
             if cells[name].unmeasured is None:
                 foretold = await foretell(ground, arm, logits, counts)
@@ -311,10 +315,11 @@ def _pushes(
     ground: Field,
     logits: Logits,
     arm: MeasuredArm,
-) -> Pushes:
-    """What a method makes of every tree."""
+) -> tuple[Pushes, float]:
+    """What a method makes of every tree, and how many responses of one it updates."""
     facts = known(arm.credit)
     rows = []
+    updated = 0
     truths = {}
     for game in set(games):
         truths[game] = logits.vector(objective_gradient(arm, ground.exact(game)))
@@ -323,12 +328,16 @@ def _pushes(
             appraise(tree, game, ground.exact(game))
         credit = arm.assign(tree, arm.switches)
         rows.append(logits.push(tree, credit, arm.aggregate))
-    return Pushes(
+        updated += sum(
+            row.masked is None and row.advantage != 0 for row in credit.steps
+        )
+    pushes = Pushes(
         sums=np.array([push for push, _ in rows]),
         weights=np.array([weight for _, weight in rows]),
         truths=np.array([truths[game] for game in games]),
         length=float(np.mean([ground.exact(game).steps for game in games])),
     )
+    return pushes, updated / len(trees)
 
 
 def _empty(pushes: Pushes) -> str | None:

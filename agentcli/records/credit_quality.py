@@ -5,7 +5,7 @@ measured (Tunnels). credit-quality.json holds what came out (CreditQuality).
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
@@ -89,9 +89,12 @@ class Tunnels(Section, kw_only=True):
     knobs: dict[Name, Knob] = field(default_factory=dict)
     """Tunnels in which one setting is turned, to see where a method gains on another.
     """
-    budget: Count = 512
-    """Environment steps of an update, for the comparison over the settings of a knob.
+    equal: Literal["steps", "responses"] = "steps"
+    """What updates have alike, for the comparison over the settings of a knob. steps:
+    environment steps. responses: those that are updated, whose advantage is not 0.
     """
+    budget: Count = 512
+    """How many of them an update has."""
     methods: dict[Name, MeasuredMethod]
     """Over the settings of a knob, the first is what the others are compared with."""
 
@@ -155,6 +158,8 @@ class QualityCell(Record, kw_only=True):
     groups: int = 0
     steps: float = 0.0
     """Mean number of environment steps that a group costs."""
+    responses: float = 0.0
+    """Mean number of its responses that are updated."""
     success: float = 0.0
     """The policy's exact probability to win a game."""
     scale: Estimate | None = None
@@ -179,6 +184,6 @@ class CreditQuality(Record, kw_only=True):
     """The study's file as it was measured."""
     cells: list[QualityCell]
     differences: list[SeedDifference] = field(default_factory=list)
-    """For every setting of a knob (`panel`): what a method's update of `budget` steps
-    gains in cosine over the first method's, over the seeds' policies.
+    """For every setting of a knob (`panel`): what a method's update of `budget` steps or
+    responses gains in cosine over the first method's, over the seeds' policies.
     """

@@ -35,8 +35,8 @@ EXPLAINED = (
 
 
 OVER_KNOBS = (
-    "cosine of an update of N steps: 1 / sqrt(1 + bias + variance * steps / N), with the "
-    "steps of one group; p: exact signed-rank test over the seeds' policies"
+    "cosine of an update of N {equal}: 1 / sqrt(1 + bias + variance * {equal} / N), with "
+    "those of one group; p: exact signed-rank test over the seeds' policies"
 )
 
 
@@ -118,7 +118,7 @@ def _turned(
         shown = [f"{one.gain:+.3f} (p {one.p:.2g})" if one else "" for one in found]
         rows.append([method, *shown])
     title = (
-        f"{knob}: {choice.about}; cosine of an update of {study.budget} steps: "
+        f"{knob}: {choice.about}; cosine of an update of {study.budget} {study.equal}: "
         f"{study.reference}'s, and what the others add"
     )
     return title, ("method", *map(str, choice.values)), rows
@@ -209,4 +209,4 @@ def remarks(quality: CreditQuality) -> Iterator[str]:
     if quality.study["tunnels"]:
         yield from EXPLAINED
     if quality.differences:
-        yield OVER_KNOBS
+        yield OVER_KNOBS.format(equal=quality.study["equal"])

@@ -483,16 +483,38 @@ def test_the_cosine_at_a_number_of_steps_has_a_closed_form() -> None:
     assert cosine_at(cell, 12) is None
     cell.bias, cell.variance = Estimate(value=1.0, **figure), Estimate(value=6.0, **figure)
     assert cosine_at(cell, 12) == pytest.approx(0.5)
+    # Six groups of two updated responses each: a sixth of the variance.
+    cell.responses = 2.0
+    assert cosine_at(cell, 12, "responses") == pytest.approx(3**-0.5)
+
+
+def test_at_equal_responses_updates_of_forks_alone_count_less(file: Path) -> None:
+    """A game of a door and four forced steps: carl forks at the door, and updates nothing else."""
+    methods = "methods: {grpo: {}, carl: {rollout: {method: carl, roots: 1, leaves: 4}}}\n"
+    written = TURNED[: TURNED.index("knobs:")] + (
+        "equal: responses\nbudget: 60\n"
+        "knobs: {forced: {options: {decisions: 1, doors: 2}, max_steps: 9, values: [0, 4]}}\n"
+    )
+    file.write_text(written + methods, encoding="utf-8")
+    quality = perform(plan(file, Path("out")), 1, Progress())
+    of = {(cell.tunnel, cell.method): cell for cell in quality.cells if cell.seed == 0}
+    # With a success and a failure grpo updates every step, and else none.
+    assert of["forced-4", "grpo"].responses == pytest.approx(5 * of["forced-0", "grpo"].responses, rel=0.3)
+    assert 0 < of["forced-4", "carl"].responses <= 4
+    gains = {one.panel: one.gain for one in quality.differences}
+    assert gains["forced-4"] > gains["forced-0"]
+    assert {one.measure for one in quality.differences} == {"cosine at 60 responses"}
+    assert "cosine of an update of 60 responses: grpo's" in markdown(quality)
 
 
 @pytest.mark.parametrize(
     ("before", "after", "names"),
     [
-        ("values: [2, 4]", "values: [2]", ("q.yaml", "knobs[...].values")),
+        ("values: [2, 4]", "values: [2]", ("q.yaml", "knobs.doors.values")),
         ("  doors: {", "  dors: {", ("q.yaml", "knobs.dors-2.options.dors", "doors")),
-        ("values: [2, 4]", "values: [2, many]", ("q.yaml", "knobs[...].values[1]", "float")),
+        ("values: [2, 4]", "values: [2, many]", ("q.yaml", "knobs.doors.values[1]", "float")),
         ("values: [2, 4]", "values: [2, 2]", ("q.yaml", "knobs", "twice")),
-        ("values: [0, 1.5]", "values: [-1, 1.5]", ("q.yaml", "knobs[...].values[0]", "0")),
+        ("values: [0, 1.5]", "values: [-1, 1.5]", ("q.yaml", "knobs.skill.values[0]", "0")),
         ("knobs:", "tunnels: {doors-4: {}}\nknobs:", ("q.yaml", "knobs", "KNOB-VALUE")),
     ],
 )
