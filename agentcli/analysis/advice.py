@@ -3,6 +3,7 @@
 Every share is of what the sentence beside it speaks of; nothing here is a prediction.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean
@@ -20,6 +21,8 @@ OFTEN = 0.5
 """Above this share something is said of what recurs or is missing."""
 SOME = 0.05
 """Above this share of refused moves something is said of the penalty."""
+SURE = 0.9
+"""Probability above which the policy was sure of a response."""
 FIRST = 0.9
 """Above this share of forks after the first step, no later state was forked."""
 
@@ -44,6 +47,8 @@ class RunTraits(Record, kw_only=True):
     """
     returned: float
     """Share of the steps that leave a state in which the trajectory was before."""
+    sure: float | None
+    """Share of the responses that the policy gave with a probability of 0.9 or more."""
     refused: float
     """Share of the moves that the world refused."""
     distinct: float | None
@@ -78,6 +83,7 @@ def measure(trees: Iterable[Tree]) -> RunTraits:
         groups.append([one for one in ended if one is not Outcome.ERRORED])
         lengths += [len(path(tree, leaf)) for leaf in drawn]
         counts += _visits(tree, drawn)
+        counts += _certainty(tree, drawn)
         for row in episodes(tree):
             counts["moves"] += row.moves
             counts["refused"] += row.inadmissible_steps
@@ -96,6 +102,7 @@ def measure(trees: Iterable[Tree]) -> RunTraits:
         truncated=every.count(Outcome.TRUNCATED) / len(every),
         shared=counts["shared"] / max(1, counts["steps"]),
         returned=counts["returned"] / max(1, counts["steps"]),
+        sure=counts["sure"] / counts["sampled"] if counts["sampled"] else None,
         refused=counts["refused"] / max(1, counts["moves"]),
         distinct=branching.of_forks.share,
         forks=forks,
@@ -138,6 +145,20 @@ def _visits(tree: Tree, drawn: Sequence[Step]) -> Counter[str]:
     return counts
 
 
+def _certainty(tree: Tree, drawn: Sequence[Step]) -> Counter[str]:
+    """Over the steps of the draws: those that were sampled, and those of them that the
+    policy was sure of.
+    """
+    counts = Counter[str]()
+    for leaf in drawn:
+        for step in path(tree, leaf):
+            # Greedily, and at another temperature, it says nothing of the sampling.
+            if step.logprobs and step.logprob_temperature == step.temperature > 0:
+                counts["sampled"] += 1
+                counts["sure"] += math.fsum(step.logprobs) >= math.log(SURE)
+    return counts
+
+
 RULES: tuple[tuple[str, str, Callable[[float], bool], str], ...] = (
     (
         "success",
@@ -171,6 +192,12 @@ RULES: tuple[tuple[str, str, Callable[[float], bool], str], ...] = (
         "gigpo and rewardflow can compare steps that leave one state",
     ),
     ("returned", "steps from states seen before", lambda _: False, ""),
+    (
+        "sure",
+        "responses that the policy was sure of",
+        lambda share: share > OFTEN,
+        "they decide little: where updates are what costs, carl trains the others alone",
+    ),
     (
         "refused",
         "refused moves",

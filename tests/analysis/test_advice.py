@@ -52,6 +52,18 @@ def test_errored_trajectories_are_left_out() -> None:
         measure([chains([walk("ab", ERRORED)])])
 
 
+def test_the_policy_is_sure_of_what_it_nearly_always_says() -> None:
+    tree = chains([walk("abc", SUCCESS), walk("xyz", FAILURE)])
+    assert measure([tree]).sure is None
+    sampled = [[-0.05, -0.05], [-0.05, -0.06], [-3.0], [-0.001]]
+    for step, logprobs in zip(tree.steps, sampled, strict=True):
+        step.logprobs, step.temperature, step.logprob_temperature = logprobs, 1.0, 1.0
+    # Of .905, .896, .050 and .999 two are .9 or more.
+    assert measure([tree]).sure == 1 / 2
+    tree.steps[0].temperature = tree.steps[0].logprob_temperature = 0.0
+    assert measure([tree]).sure == pytest.approx(1 / 3)
+
+
 @pytest.mark.parametrize(
     ("field", "below", "above", "place"),
     [
@@ -59,6 +71,7 @@ def test_errored_trajectories_are_left_out() -> None:
         ("won", 0.5, 0.6, "groups with nothing but success"),
         ("truncated", 0.5, 0.6, "trajectories that ran out of steps"),
         ("shared", 0.5, 0.6, "steps from states that others left too"),
+        ("sure", 0.5, 0.6, "responses that the policy was sure of"),
         ("refused", 0.05, 0.06, "refused moves"),
         ("first_forks", 0.89, 0.9, "forks after the first step"),
         ("distinct", 0.5, 0.4, "distinct actions at forks"),
