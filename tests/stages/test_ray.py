@@ -119,6 +119,29 @@ def at_gate(*words: str) -> "Iterator[subprocess.Popen[str]]":
         os.close(reached)
 
 
+STUDY = """
+title: Two workers
+preset: quickstart-tunnel
+settings:
+  environment: {options: {forced: 1, games: {test: 10}}}
+  demos: {count: 30}
+  sft: {updates: 30}
+  run: {iterations: 2}
+  rollout: {tasks_per_step: 2, leaves: 4}
+arms: {grpo: {credit: {method: grpo}}, spark: {rollout: {method: spark, roots: 2}, credit: {method: spark}}}
+reference: grpo
+seeds: "0"
+panels: {test: {split: test, samples: 1}}
+"""
+
+
+def studied(folder: str, *words: str) -> bytes:
+    """What a study has at the end."""
+    answer = command("study", "s.yaml", "-o", folder, "-q", *words)
+    assert answer.code == 0, answer
+    return Path(folder, "study.json").read_bytes()
+
+
 def deaths() -> int:
     """How often a task has killed."""
     return len(list(Path("graves").iterdir()))
@@ -128,6 +151,12 @@ def deaths() -> int:
 def test_two_workers_give_the_bytes_of_one_process() -> None:
     policy = ("--model", "model")
     assert grown(*policy, "--on", "ray", "--workers", "2") == expected(*policy)
+
+
+def test_a_study_gives_its_figures_in_a_cluster_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s.yaml").write_text(STUDY, encoding="utf-8")
+    assert studied("there", "--on", "ray", "--workers", "2") == studied("here")
 
 
 @pytest.mark.usefixtures("folder")
