@@ -128,7 +128,7 @@ settings:
   sft: {updates: 30}
   run: {iterations: 2}
   rollout: {tasks_per_step: 2, leaves: 4}
-arms: {grpo: {credit: {method: grpo}}, spark: {rollout: {method: spark, roots: 2}, credit: {method: spark}}}
+arms: {grpo: {credit: {method: grpo}}}
 reference: grpo
 seeds: "0"
 panels: {test: {split: test, samples: 1}}
