@@ -70,7 +70,8 @@ def results(made: StudyPlan, rules: Sequence[str] = ()) -> StudyResults:
     outcomes = list(_outcomes(made))
     add_training_tokens(outcomes, made.study)
     reference = made.study.reference
-    gains = list(differences(outcomes, reference, _began(made, outcomes)))
+    began = _began(made, outcomes)
+    gains = list(differences(outcomes, reference, began, made.study.equal))
     for one in gains:
         _add_paper(made.study, one)
     return StudyResults(
@@ -251,6 +252,9 @@ def add_loop(
     scratch = [from_scratch(one) for one in folders]
     outcome.course = [one.success for one in scratch]
     outcome.steps = [one.rollout.ledger.steps for one in iterations]
+    updated = [one.updated for one in iterations]
+    if None not in updated:
+        outcome.responses = [number for number in updated if number is not None]
     for measure in followed:
         pairs = zip(scratch, iterations, strict=True)
         outcome.courses[measure] = [_value_in(*pair, measure) for pair in pairs]
@@ -303,10 +307,12 @@ def differences(
     outcomes: Sequence[ArmOutcome],
     reference: str,
     began: Mapping[tuple[str, int], float],
+    equal: Sequence[Spent] = (),
 ) -> Iterator[SeedDifference]:
     """Every measure of every arm against the reference, on the seeds that both have.
 
     began: (arm, seed) -> success at the start, above which the levels of loops lie.
+    With "responses" in `equal` they are counted to these levels too.
     """
     values: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
     for outcome in outcomes:
@@ -315,7 +321,7 @@ def differences(
                 shown = scale_of(measure) * value
                 of_arm = values.setdefault((panel, measure), {})
                 of_arm.setdefault(outcome.arm, {})[outcome.seed] = shown
-    for measure, of_arms in _of_loops(outcomes, began).items():
+    for measure, of_arms in _of_loops(outcomes, began, equal).items():
         values[LOOP, measure] = of_arms
     for (panel, measure), of_arm in values.items():
         base = of_arm.get(reference, {})
@@ -328,7 +334,9 @@ def differences(
 
 
 def _of_loops(
-    outcomes: Sequence[ArmOutcome], began: Mapping[tuple[str, int], float]
+    outcomes: Sequence[ArmOutcome],
+    began: Mapping[tuple[str, int], float],
+    equal: Sequence[Spent],
 ) -> dict[str, dict[str, dict[int, float]]]:
     """The measures of the loops: measure -> arm -> seed -> value.
 
@@ -341,10 +349,14 @@ def _of_loops(
         measures = {AREA: 100 * area_under(one.course)}
         start = began.get((one.arm, one.seed))
         levels = {} if start is None else {n: start + n / 100 for n in LEVELS}
+        paid = {"steps": one.steps}
+        if "responses" in equal and one.responses:
+            paid["responses"] = one.responses
         for points, level in levels.items():
-            met = steps_to_level(one.course, one.steps, level, WINDOW)
-            if met is not None:
-                measures[f"steps to +{points}"] = met
+            for name, numbers in paid.items():
+                met = steps_to_level(one.course, numbers, level, WINDOW)
+                if met is not None:
+                    measures[f"{name} to +{points}"] = met
         for measure, values in one.courses.items():
             known = [value for value in values if value is not None]
             if known:

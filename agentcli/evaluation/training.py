@@ -138,6 +138,13 @@ class Iteration(Struct):
         return self.train.settings.train.objective
 
     @property
+    def updated(self) -> int | None:
+        """The responses with a gradient; None where it learned from no responses."""
+        if self.train is None or self.train.statistics.rows is None:
+            return None
+        return self.train.statistics.rows - self.train.statistics.rows_skipped
+
+    @property
     def updates(self) -> int | None:
         return None if self.train is None else self.train.statistics.updates
 
@@ -254,13 +261,16 @@ def _responses(iterations: Sequence[Iteration]) -> ResponsesUpdated | None:
     updated = 0
     given = 0
     for iteration in iterations:
-        if iteration.train is None:
+        if iteration.train is None or iteration.updated is None:
             return None
+        updated += iteration.updated
         learned = iteration.train.statistics
-        if learned.rows is None:
-            return None
-        updated += learned.rows - learned.rows_skipped
-        given += learned.rows + learned.rows_unassigned + learned.rows_not_critical
+        given += (
+            iteration.updated
+            + learned.rows_skipped
+            + learned.rows_unassigned
+            + learned.rows_not_critical
+        )
         given += learned.rows_without_spread + learned.rows_without_tokens
     share = updated / max(1, given)
     return ResponsesUpdated(updated=updated, given=given, share=share)

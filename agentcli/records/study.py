@@ -330,6 +330,8 @@ class ArmOutcome(Record, kw_only=True):
     """
     steps: list[int] = field(default_factory=list)
     """Environment steps of each iteration."""
+    responses: list[int] = field(default_factory=list)
+    """Updated responses of each iteration; empty where that is not known."""
     courses: dict[str, list[float | None]] = field(default_factory=dict)
     """Measure of the training -> its value in each iteration. Shares are from 0 to 1.
     None where there is nothing to measure.
@@ -349,8 +351,9 @@ class SeedDifference(Record, kw_only=True):
     """Its label, or `loop`: the trajectories of the training itself."""
     measure: str
     """One of the panel's; of the loop `area`, the mean success over its iterations,
-    `steps to +N`, until five iterations lie N points above the start, or the mean of
-    a measure of the training.
+    `steps to +N`, until five iterations lie N points above the start, `responses to
+    +N` likewise, where a study holds them equal, or the mean of a measure of the
+    training.
     """
     arm: str
     seeds: list[int]
@@ -371,7 +374,7 @@ class SeedDifference(Record, kw_only=True):
     @property
     def is_share(self) -> bool:
         """Whether the measure is in percent."""
-        return self.measure not in COUNTED and not self.measure.startswith("steps to")
+        return self.measure not in COUNTED and " to +" not in self.measure
 
 
 class StudyResults(Record, kw_only=True):

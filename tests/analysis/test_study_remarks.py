@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agentcli.analysis.study import difference, from_scratch, results, unmeasured
+from agentcli.analysis.study import difference, differences, from_scratch, results, unmeasured
 from agentcli.errors import UsageError
 from agentcli.records.section import read
 from agentcli.records.study import ArmOutcome, PanelChoice, PaperResult, Study, StudyResults
@@ -38,6 +38,22 @@ def test_what_has_no_value_is_named_with_its_seeds() -> None:
         "no entropy on test of a (seed 3), b (seed 3)",
         "no entropy on L2 of a (seed 2, 3), b (seed 3)",
     ]
+
+
+def test_responses_to_a_level_are_counted_where_they_are_held_equal() -> None:
+    """Both are 20 points above the start after five iterations of six; b updates a tenth of the responses."""
+    course = [0.5, 0.6, 0.75, 0.85, 0.85, 0.9]
+    a = outcome(0, course=course, steps=6 * [100], responses=6 * [50])
+    b = outcome(0, "b", course=course, steps=6 * [100], responses=6 * [5])
+    began = {("a", 0): 0.5, ("b", 0): 0.5}
+    found = {one.measure: one for one in differences([a, b], "a", began, ["responses"]) if one.panel == "loop"}
+    assert [name for name in found if name.startswith("responses")] == ["responses to +10", "responses to +20"]
+    assert (found["responses to +20"].reference_mean, found["responses to +20"].mean) == (250, 25)
+    assert not found["responses to +20"].is_share
+    assert all("responses" not in one.measure for one in differences([a, b], "a", began, ["steps"]))
+    b.responses = []
+    unknown = differences([a, b], "a", began, ["responses"])
+    assert [one.measure for one in unknown if one.panel == "loop"] == ["area", "steps to +10", "steps to +20"]
 
 
 def test_an_iteration_without_a_value_is_a_gap(tmp_path: Path) -> None:
