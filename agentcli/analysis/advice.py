@@ -196,7 +196,8 @@ RULES: tuple[tuple[str, str, Callable[[float], bool], str], ...] = (
         "sure",
         "responses that the policy was sure of",
         lambda share: share > OFTEN,
-        "they decide little: where updates are what costs, carl trains the others alone",
+        "if they are right, they decide little: where updates are what costs, carl trains "
+        "mostly the others",
     ),
     (
         "refused",

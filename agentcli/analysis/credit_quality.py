@@ -59,6 +59,8 @@ KEYS = ("tunnels", "knobs")
 """The keys by which a study's file is one of this kind."""
 DIGITS = 6
 """Significant digits of a figure. Sums may be added up in another order elsewhere."""
+ROUNDING = 1e-12
+"""Advantages and theory's figures that are smaller are 0."""
 NO_GRADIENT = "the policy's gradient is 0 there, so nothing points along it"
 NO_ADVANTAGE = "all its advantages were 0"
 
@@ -328,9 +330,8 @@ def _pushes(
             appraise(tree, game, ground.exact(game))
         credit = arm.assign(tree, arm.switches)
         rows.append(logits.push(tree, credit, arm.aggregate))
-        updated += sum(
-            row.masked is None and row.advantage != 0 for row in credit.steps
-        )
+        # Advantages that cancel are a rounding error of 1e-17, and update nothing.
+        updated += sum(abs(row.advantage or 0.0) > ROUNDING for row in credit.steps)
     pushes = Pushes(
         sums=np.array([push for push, _ in rows]),
         weights=np.array([weight for _, weight in rows]),
@@ -364,4 +365,4 @@ def _fill(
 
 def rounded(number: float) -> float:
     """A figure as it is stored. A theory's 0 may be a little off by rounding."""
-    return float(f"{number:.{DIGITS}g}") if abs(number) > 1e-12 else 0.0
+    return float(f"{number:.{DIGITS}g}") if abs(number) > ROUNDING else 0.0

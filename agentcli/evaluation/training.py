@@ -139,7 +139,7 @@ class Iteration(Struct):
 
     @property
     def updated(self) -> int | None:
-        """The responses with a gradient; None where it learned from no responses."""
+        """The responses with a gradient; None without a training, or one of pairs."""
         if self.train is None or self.train.statistics.rows is None:
             return None
         return self.train.statistics.rows - self.train.statistics.rows_skipped

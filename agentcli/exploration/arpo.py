@@ -14,7 +14,7 @@ import msgspec
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.chain import follow_all
 from agentcli.exploration.spark import BranchingRollout, branch_out
-from agentcli.exploration.triggers import EntropySettings, rising_entropy
+from agentcli.exploration.triggers import BY_ENTROPY, EntropySettings, rising_entropy
 from agentcli.records.types import Tree
 
 
@@ -24,8 +24,8 @@ class ArpoRollout(BranchingRollout, kw_only=True):
     entropy: EntropySettings = msgspec.field(default_factory=EntropySettings)
 
     @property
-    def needs_chance(self) -> bool:
-        return True
+    def needs_chance(self) -> str:
+        return BY_ENTROPY
 
 
 async def explore(actor: Actor, settings: ArpoRollout) -> Tree:

@@ -23,7 +23,7 @@ from agentcli.exploration.actor import Actor
 from agentcli.exploration.chain import follow, follow_all
 from agentcli.exploration.nodes import Lineage, Node
 from agentcli.exploration.roots import RootedRollout
-from agentcli.exploration.triggers import surprise
+from agentcli.exploration.triggers import BY_ENTROPY, surprise
 from agentcli.records.files import derive_seed
 from agentcli.records.siblings import was_sampled
 from agentcli.records.types import Tree
@@ -38,8 +38,8 @@ class CarlRollout(RootedRollout, kw_only=True):
     """
 
     @property
-    def needs_chance(self) -> bool:
-        return self.criterion == "entropy"
+    def needs_chance(self) -> str:
+        return BY_ENTROPY if self.criterion == "entropy" else ""
 
 
 async def explore(actor: Actor, settings: CarlRollout) -> Tree:

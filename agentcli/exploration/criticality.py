@@ -31,8 +31,8 @@ class CriticalityRollout(RolloutSettings, kw_only=True):
     """
 
     @property
-    def needs_chance(self) -> bool:
-        return True
+    def needs_chance(self) -> str:
+        return "draws every action again, and greedy draws are all the same"
 
 
 async def explore(actor: Actor, settings: CriticalityRollout) -> Tree:

@@ -79,9 +79,8 @@ def check(settings: Settings) -> None:
     rollout.check()
     if rollout.needs_chance and settings.policy.temperature == 0:
         raise UsageError(
-            f"policy.temperature: 0: {rollout.method} tells states apart by how surely "
-            "the policy acts, and a greedy one always seems sure; use --temperature "
-            "above 0"
+            f"policy.temperature: 0: {rollout.method} {rollout.needs_chance}; use "
+            "--temperature above 0"
         )
     if rollout.answer_judge is not None and rollout.numbered:
         raise UsageError(

@@ -23,6 +23,7 @@ from agentcli.exploration.chain import follow
 from agentcli.exploration.nodes import Node
 from agentcli.exploration.roots import RootedRollout
 from agentcli.exploration.triggers import (
+    BY_ENTROPY,
     EntropySettings,
     Trigger,
     probability_of,
@@ -62,8 +63,8 @@ class SparkRollout(BranchingRollout, kw_only=True):
     entropy: EntropySettings = msgspec.field(default_factory=EntropySettings)
 
     @property
-    def needs_chance(self) -> bool:
-        return self.branch == "entropy"
+    def needs_chance(self) -> str:
+        return BY_ENTROPY if self.branch == "entropy" else ""
 
     def check(self) -> None:
         """Raises UsageError for too many roots and for an unknown trigger."""

@@ -18,6 +18,9 @@ from agentcli.records.types import Step
 
 Trigger = Callable[[Node], bool]
 
+BY_ENTROPY = "forks by the entropy of responses, and greedy ones have none"
+"""Why a method that does so needs sampled responses (RolloutSettings.needs_chance)."""
+
 
 class EntropySettings(Section, kw_only=True):
     """Branch after a step where base + weight * dH > threshold (CARL eq. 28).

@@ -348,9 +348,9 @@ class RolloutSettings(Section, kw_only=True):
         return 1
 
     @property
-    def needs_chance(self) -> bool:
-        """Whether greedy responses are of no use to the method."""
-        return False
+    def needs_chance(self) -> str:
+        """Why greedy responses are of no use to the method; "" if they are."""
+        return ""
 
     @property
     def further_models(self) -> dict[str, PolicySettings]:

@@ -352,8 +352,7 @@ class SeedDifference(Record, kw_only=True):
     measure: str
     """One of the panel's; of the loop `area`, the mean success over its iterations,
     `steps to +N`, until five iterations lie N points above the start, `responses to
-    +N` likewise, where a study holds them equal, or the mean of a measure of the
-    training.
+    +N` likewise, where `equal` names them, or the mean of a measure of the training.
     """
     arm: str
     seeds: list[int]
