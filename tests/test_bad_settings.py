@@ -165,7 +165,7 @@ SETTINGS: list[Case] = [
         ("seed: !!python/name:os.system x", (":1: could not determine a constructor",)),
         ("environment:\n  options: &a {x: *a}", (":2: *a", "in its place")),
         (BOMB, (":4: *a0", "in its place")),
-        ("environment: {options: {1: 2}}", ("environment.options: expected str, got int",)),
+        ("environment: {options: {1: 2}}", ("environment.options: one of its names",)),
         (b"\xff\xfe", ("can't decode",)),
     ]
     for words in [ROLLOUT, ("assign-credit", "runs/x", "--overwrite"), ("env", "check")]

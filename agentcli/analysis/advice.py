@@ -194,7 +194,7 @@ RULES: tuple[tuple[str, str, Callable[[float], bool], str], ...] = (
     ("returned", "steps from states seen before", lambda _: False, ""),
     (
         "sure",
-        "responses that the policy was sure of",
+        "responses given with probability 0.9 or more",
         lambda share: share > OFTEN,
         "if they are right, they decide little: where updates are what costs, carl trains "
         "mostly the others",

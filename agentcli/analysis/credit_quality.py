@@ -32,6 +32,7 @@ from agentcli.analysis.policy_gradients import (
     environment_of,
     estimates,
     objective_gradient,
+    refuse_unused,
     why_not,
 )
 from agentcli.analysis.study import difference
@@ -89,7 +90,7 @@ class QualityPlan:
         study = self.study
         place = msgspec.structs.replace(study.places()[tunnel], about="")
         # What no cell depends on is blank, so that changing it measures nothing again.
-        # Budgets only scale figures afterwards (cosine_at).
+        # Budgets only scale figures afterwards (QualityCell.cosine_at).
         kept = msgspec.structs.replace(
             study,
             title="",
@@ -151,6 +152,7 @@ def plan(
         for seed in made.seeds:
             for names in sharing.values():
                 made.jobs.append(QualityJob(tunnel, tuple(names), seed))
+    refuse_unused(study, path)
     return made
 
 
@@ -197,7 +199,7 @@ def turned(made: QualityPlan, cells: Sequence[QualityCell]) -> Iterator[SeedDiff
     measure = f"cosine at {study.budget} {study.equal}"
     cosines: dict[tuple[str, str], dict[int, float]] = {}
     for cell in cells:
-        cosine = cosine_at(cell, study.budget, study.equal)
+        cosine = cell.cosine_at(study.budget, study.equal)
         if cosine is not None:
             cosines.setdefault((cell.tunnel, cell.method), {})[cell.seed] = cosine
     reference = study.reference
@@ -217,22 +219,6 @@ def turned(made: QualityPlan, cells: Sequence[QualityCell]) -> Iterator[SeedDiff
                         [before[seed] for seed in seeds],
                         [after[seed] for seed in seeds],
                     )
-
-
-def cosine_at(cell: QualityCell, budget: int, equal: str = "steps") -> float | None:
-    """How an update of so many steps or responses points along the gradient.
-
-    equal: which of them `budget` counts. Divided by its scale, the update lies off the
-    gradient by bias + variance / groups in the mean, in squares of the gradient's
-    length. All of it is taken to be at right angles. None without figures.
-    """
-    if cell.bias is None or cell.variance is None:
-        return None
-    # `off` is the square of the tangent, and cos = (1 + tan^2)^(-1/2).
-    of_group = cell.responses if equal == "responses" else cell.steps
-    off = cell.bias.value + cell.variance.value * of_group / budget
-    # The bias is estimated without bias, and may be below 0.
-    return float((1 + max(off, 0.0)) ** -0.5)
 
 
 def preview(made: QualityPlan, file: Path, *, json: bool) -> None:

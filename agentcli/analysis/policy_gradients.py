@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from agentcli.records.settings import EnvironmentSettings, RolloutSettings, Sett
 from agentcli.records.training_settings import Aggregate
 from agentcli.records.trees import acts_by_copy
 from agentcli.records.types import Credit, Tree
+from agentcli.registry import nearest
 from agentcli.training.steps import RowCounts, TreeAndCredit, shared_entries
 from agentcli.worlds.tunnel.exact import Exact, Row, policy_at
 from agentcli.worlds.tunnel.rules import Spot, Tunnel, TunnelOptions
@@ -80,6 +82,29 @@ def _arm_of(study: Tunnels, name: str, tunnel: TunnelChoice) -> MeasuredArm:
     credit_name, assign, switches = make_credit({**common, **credit})
     aggregate = given.aggregate or known(credit_name).aggregate
     return MeasuredArm(credit_name, assign, switches, rollout, aggregate)
+
+
+def refuse_unused(study: Tunnels, path: Path) -> None:
+    """Raises UsageError for a shared setting that none of the methods has.
+
+    `path` is the study's file.
+    """
+    grown: set[str] = set()
+    credited: set[str] = set()
+    for name, given in study.methods.items():
+        grown |= {
+            *rollout_class(given.rollout.get("method", "chain")).__struct_fields__
+        }
+        credited |= {*switches_of(given.credit.get("method", name))}
+    shared = [("rollout", study.rollout, grown)]
+    for key, choices in (("tunnels", study.tunnels), ("knobs", study.knobs)):
+        for name, choice in choices.items():
+            shared.append((f"{key}.{name}.rollout", choice.rollout, grown))
+            shared.append((f"{key}.{name}.credit", choice.credit, credited))
+    for place, values, names in shared:
+        for name in values.keys() - names:
+            problem = f"none of the methods has it; {nearest(name, names)}"
+            raise UsageError(f"{path}: {place}.{name}: {problem}")
 
 
 def _kept(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

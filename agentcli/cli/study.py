@@ -283,9 +283,12 @@ def _credit_quality(call: Call, file: Path, out: Path, jobs: int) -> None:
     quality = perform(made, jobs, call.progress)
     write_json(out / "credit-quality.json", quality)
     print_quality(quality, out, json=values["json"], quiet=values["quiet"])
+    picture = out / "credit-map.svg"
+    # That of an earlier command may show more than was asked for now.
+    picture.unlink(missing_ok=True)
     if quality.differences:
         try:
-            draw_map(quality, out / "credit-map.svg")
+            draw_map(quality, picture)
         except MissingError as error:
             call.progress.note(f"no picture: {error}")
 

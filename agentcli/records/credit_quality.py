@@ -62,6 +62,12 @@ class MeasuredMethod(Section, kw_only=True):
     """How a training averages over its rows. None: as the credit method's paper does.
     """
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for a method that is no name."""
+        for section, values in (("credit", self.credit), ("rollout", self.rollout)):
+            if not isinstance(values.get("method", ""), str):
+                raise ValueError(f"{section}.method: must be a name")
+
 
 class Tunnels(Section, kw_only=True):
     """One study of credit in tunnels."""
@@ -174,6 +180,22 @@ class QualityCell(Record, kw_only=True):
     """Mean cosine between J and the g of one update; 0 for an update that is 0."""
     foretold: Foretold | None = None
     """None: no theory is at hand."""
+
+    def cosine_at(self, budget: int, equal: str = "steps") -> float | None:
+        """How an update of so many steps or responses points along the gradient.
+
+        equal: which of them `budget` counts. Divided by its scale, the update lies off
+        the gradient by bias + variance / groups in the mean, in squares of the
+        gradient's length. All of it is taken to be at right angles. None without
+        figures.
+        """
+        if self.bias is None or self.variance is None:
+            return None
+        # `off` is the square of the tangent, and cos = (1 + tan^2)^(-1/2).
+        of_group = self.responses if equal == "responses" else self.steps
+        off = self.bias.value + self.variance.value * of_group / budget
+        # The bias is estimated without bias, and may be below 0.
+        return float((1 + max(off, 0.0)) ** -0.5)
 
 
 class CreditQuality(Record, kw_only=True):

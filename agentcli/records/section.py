@@ -4,6 +4,8 @@ A bad value or name is refused in one line that names the key, and the nearest n
 the choices.
 """
 
+import copy
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -57,7 +59,7 @@ def read(
         path = _with_key(values, kind, path)
         value = value_at(values, path)
         choices = [str(choice) for choice in choices_at(kind, without_keys, value)]
-        if choices:
+        if choices and not fault.startswith("expected array"):
             fault = f"must be one of {', '.join(choices)}"
             if value is not None:
                 close = closest(str(value), choices)
@@ -70,26 +72,34 @@ def read(
 def fault_and_path(error: msgspec.ValidationError) -> tuple[str, str]:
     """The fault that msgspec names, and the path of the value; "" for the whole."""
     # msgspec writes "at key in $..." for a key of a mapping and "at $..." for a value.
-    text = str(error).replace("`", "").replace("at key in $", "at $")
-    fault, _, path = text.partition(" - at $")
+    text = str(error).replace("`", "")
+    fault, _, path = text.replace("at key in $", "at $").partition(" - at $")
     path = path.lstrip(".")
     missing = fault.removeprefix("Object missing required field ")
     if missing != fault:
         return "is missing", f"{path}.{missing}".lstrip(".")
-    return f"{fault[:1].lower()}{fault[1:]}", path
+    of_key = "one of its names: " if " - at key in $" in text else ""
+    return f"{of_key}{fault[:1].lower()}{fault[1:]}", path
 
 
 def _with_key(values: Mapping[str, Any], kind: type[msgspec.Struct], path: str) -> str:
     """The path of a bad value with the key of a mapping, for which msgspec has [...]."""
     above, dots, below = path.partition("[...]")
-    entries = value_at(values, above)
-    if dots and "." not in above and isinstance(entries, Mapping):
-        for key, entry in entries.items():
-            try:
-                msgspec.convert({**values, above: {key: entry}}, kind)
-            except msgspec.ValidationError as error:
-                if fault_and_path(error)[1] == path:
-                    return f"{above}.{key}{below}"
+    if not dots:
+        return path
+    trial = copy.deepcopy(dict(values))
+    entries: Any = trial
+    # Before a mapping's key there are fields and places in lists, no names of users.
+    for key in re.findall(r"[^.\[\]]+", above):
+        entries = entries[int(key) if isinstance(entries, list) else key]
+    for key, entry in tuple(entries.items()):
+        entries.clear()
+        entries[key] = entry
+        try:
+            msgspec.convert(trial, kind)
+        except msgspec.ValidationError as error:
+            if fault_and_path(error)[1] == path:
+                return f"{above}.{key}{below}"
     return path
 
 

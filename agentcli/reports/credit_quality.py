@@ -105,14 +105,19 @@ def _turned(
     choice = study.knobs[knob]
     places = [place for place, _ in choice.settings(knob)]
     gains = {(one.arm, one.panel): one for one in quality.differences}
-    means = {one.panel: f"{one.reference_mean:.3f}" for one in quality.differences}
+    own: dict[str, list[float]] = {place: [] for place in places}
     success: dict[str, dict[int, float]] = {place: {} for place in places}
     for cell in quality.cells:
-        if cell.tunnel in success:
-            success[cell.tunnel][cell.seed] = cell.success
+        if cell.tunnel not in success:
+            continue
+        success[cell.tunnel][cell.seed] = cell.success
+        cosine = cell.cosine_at(study.budget, study.equal)
+        if cell.method == study.reference and cosine is not None:
+            own[cell.tunnel].append(cosine)
     rates = [fmean(success[place].values()) for place in places]
     rows = [["success, %", *(f"{100 * rate:.1f}" for rate in rates)]]
-    rows.append([study.reference, *(means.get(place, "") for place in places)])
+    known = [f"{fmean(own[place]):.3f}" if own[place] else "" for place in places]
+    rows.append([study.reference, *known])
     for method in dict.fromkeys(one.arm for one in quality.differences):
         found = [gains.get((method, place)) for place in places]
         shown = [f"{one.gain:+.3f} (p {one.p:.2g})" if one else "" for one in found]
@@ -138,7 +143,7 @@ def draw_map(quality: CreditQuality, path: Path) -> None:
     for name, knob in study.knobs.items():
         places = [place for place, _ in knob.settings(name)]
         panels[name] = dict(zip(map(str, knob.values), places, strict=True))
-    unit = f"cosine beyond {study.reference}'s"
+    unit = f"cosine at {study.budget} {study.equal}, beyond {study.reference}'s"
     save(map_figure(shown, sure, panels, unit), path)
 
 

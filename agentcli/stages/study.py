@@ -286,10 +286,12 @@ def _check(made: StudyPlan) -> None:
             try:
                 settings = resolve(made.study.preset, [copy])
                 make_credit(settings.credit)
-                check_exploration(settings)
-                if name in made.arms and settings.environment not in played:
-                    _check_splits(made.study, settings.environment)
-                    played.append(settings.environment)
+                # Only the loops of arms grow trees: evaluations play chains.
+                if name in made.arms:
+                    check_exploration(settings)
+                    if settings.environment not in played:
+                        _check_splits(made.study, settings.environment)
+                        played.append(settings.environment)
             except UsageError as error:
                 fault = str(error).replace(f"{copy}: ", "")
                 raise UsageError(f"settings of {name}: {fault}") from error

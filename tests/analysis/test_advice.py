@@ -71,7 +71,7 @@ def test_the_policy_is_sure_of_what_it_nearly_always_says() -> None:
         ("won", 0.5, 0.6, "groups with nothing but success"),
         ("truncated", 0.5, 0.6, "trajectories that ran out of steps"),
         ("shared", 0.5, 0.6, "steps from states that others left too"),
-        ("sure", 0.5, 0.6, "responses that the policy was sure of"),
+        ("sure", 0.5, 0.6, "responses given with probability 0.9 or more"),
         ("refused", 0.05, 0.06, "refused moves"),
         ("first_forks", 0.89, 0.9, "forks after the first step"),
         ("distinct", 0.5, 0.4, "distinct actions at forks"),

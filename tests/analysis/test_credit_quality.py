@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from agentcli.analysis.credit_quality import QualityJob, cosine_at, measure, perform, plan
+from agentcli.analysis.credit_quality import QualityJob, measure, perform, plan
 from agentcli.analysis.credit_theory import closed_form, enumerated, grpo_factor
 from agentcli.analysis.policy_gradients import (
     Logits,
@@ -457,7 +457,7 @@ def test_over_a_knob_each_method_is_compared_with_the_first_one(file: Path) -> N
     assert [(one.panel, one.arm) for one in quality.differences] == [
         (place, "grpo") for place in ("doors-2", "doors-4", "skill-0", "skill-1.5")
     ]
-    by_cell = {(cell.tunnel, cell.method, cell.seed): cosine_at(cell, 512) for cell in quality.cells}
+    by_cell = {(cell.tunnel, cell.method, cell.seed): cell.cosine_at(512) for cell in quality.cells}
     for one in quality.differences:
         gains = [by_cell[one.panel, "grpo", seed] - by_cell[one.panel, "rloo", seed] for seed in one.seeds]  # type: ignore[operator]
         assert one.gain == pytest.approx(sum(gains) / len(gains))
@@ -480,12 +480,12 @@ def test_the_cosine_at_a_number_of_steps_has_a_closed_form() -> None:
     """Three groups of 4 steps: the mean is off by a bias of 1 and a third of the variance of 6."""
     figure = {"error": 0.0}
     cell = QualityCell(tunnel="t", method="grpo", seed=0, steps=4.0)
-    assert cosine_at(cell, 12) is None
+    assert cell.cosine_at(12) is None
     cell.bias, cell.variance = Estimate(value=1.0, **figure), Estimate(value=6.0, **figure)
-    assert cosine_at(cell, 12) == pytest.approx(0.5)
+    assert cell.cosine_at(12) == pytest.approx(0.5)
     # Six groups of two updated responses each: a sixth of the variance.
     cell.responses = 2.0
-    assert cosine_at(cell, 12, "responses") == pytest.approx(3**-0.5)
+    assert cell.cosine_at(12, "responses") == pytest.approx(3**-0.5)
 
 
 def test_at_equal_responses_updates_of_forks_alone_count_less(file: Path) -> None:
@@ -515,6 +515,10 @@ def test_at_equal_responses_updates_of_forks_alone_count_less(file: Path) -> Non
         ("values: [2, 4]", "values: [2, many]", ("q.yaml", "knobs.doors.values[1]", "float")),
         ("values: [2, 4]", "values: [2, 2]", ("q.yaml", "knobs", "twice")),
         ("values: [0, 1.5]", "values: [-1, 1.5]", ("q.yaml", "knobs.skill.values[0]", "0")),
+        ("values: [2, 4]", "values: [2, 4], rollout: {leavs: 8}", ("q.yaml", "knobs.doors.rollout.leavs", "leaves")),
+        ("{leaves: 4}", "{leavs: 4}", ("q.yaml: rollout.leavs", "leaves")),
+        ("values: [2, 4]", "values: [2, 4], credit: {scal: std}", ("q.yaml", "knobs.doors.credit.scal")),
+        ("grpo: {}}", "grpo: {credit: {method: 3}}}", ("q.yaml: methods.grpo: credit.method",)),
         ("knobs:", "tunnels: {doors-4: {}}\nknobs:", ("q.yaml", "knobs", "KNOB-VALUE")),
     ],
 )

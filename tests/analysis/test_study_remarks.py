@@ -11,7 +11,7 @@ from agentcli.records.section import read
 from agentcli.records.study import ArmOutcome, PanelChoice, PaperResult, Study, StudyResults
 from agentcli.reports.plots.figures import Course, training_figure
 from agentcli.reports.study import draw, tables
-from agentcli.stages.study import StudyPlan
+from agentcli.stages.study import StudyPlan, plan
 
 PANELS = {"test": PanelChoice(split="test"), "L2": PanelChoice(split="L2", drop_from="test")}
 
@@ -114,8 +114,14 @@ def test_a_loop_without_log_probabilities_has_no_entropy(tmp_path: Path) -> None
             {"panels": {"test": {"split": "L0"}, "vote": {"split": "L0", "by": "vote"}}},
             "s.yaml: panels.vote.by: must be one of eval, pass-at-k, test-time-branch, is 'vote'",
         ),
+        (
+            {"results": [{"paper": "P", "table": "T", "figures": {"a": 1.0, "b": "x"}}]},
+            "s.yaml: results[0].figures.b: expected float, got str",
+        ),
+        ({"equal": "responses"}, "s.yaml: equal: expected array, got str"),
+        ({"arms": {"a": {}, 1: {}}}, "s.yaml: arms: one of its names: expected str, got int"),
     ],
-    ids=["arm", "number", "missing", "choice"],
+    ids=["arm", "number", "missing", "choice", "in a list", "not a list", "name"],
 )
 def test_a_bad_value_names_its_arm_or_panel(values: dict[str, Any], said: str) -> None:
     good = {
@@ -129,3 +135,16 @@ def test_a_bad_value_names_its_arm_or_panel(values: dict[str, Any], said: str) -
     with pytest.raises(UsageError) as refusal:
         read({**good, **values}, Study, "s.yaml: ")
     assert str(refusal.value) == said
+
+
+def test_a_greedy_panel_stands_beside_an_arm_that_forks_by_entropy(tmp_path: Path) -> None:
+    greedy = {"policy": {"temperature": 0}}
+    values = {
+        "arms": {"a": {"rollout": {"method": "carl"}}},
+        "panels": {"greedy": PanelChoice(split="test", settings=greedy)},
+    }
+    one = Study(title="t", preset="quickstart-tunnel", reference="a", **values)
+    assert plan(one, tmp_path / "out").left
+    one.settings = greedy
+    with pytest.raises(UsageError, match="settings of a: policy.temperature: 0: carl forks by the entropy"):
+        plan(one, tmp_path / "out")
