@@ -146,5 +146,5 @@ def test_a_greedy_panel_stands_beside_an_arm_that_forks_by_entropy(tmp_path: Pat
     one = Study(title="t", preset="quickstart-tunnel", reference="a", **values)
     assert plan(one, tmp_path / "out").left
     one.settings = greedy
-    with pytest.raises(UsageError, match="settings of a: policy.temperature: 0: carl forks by the entropy"):
+    with pytest.raises(UsageError, match=r"settings of a: policy\.temperature: 0: carl forks by the entropy"):
         plan(one, tmp_path / "out")
