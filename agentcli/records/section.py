@@ -55,7 +55,8 @@ def read(
         # The check in the class itself already says "field: fault".
         if not path:
             raise UsageError(f"{place}{fault}") from error
-        without_keys = path.replace("[...]", "")
+        # results[0].measure has the choices of the field; equal[0] is a choice itself.
+        without_keys = re.sub(r"\[(\.\.\.|\d+(?=\]\.))\]", "", path)
         path = _with_key(values, kind, path)
         value = value_at(values, path)
         choices = [str(choice) for choice in choices_at(kind, without_keys, value)]
