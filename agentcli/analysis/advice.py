@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
+from agentcli.analysis.tree_measures import tells_entropy
 from agentcli.credit.carl import first_phase
 from agentcli.credit.states import standing_states
 from agentcli.credit.survey import ROOT
@@ -152,8 +153,7 @@ def _certainty(tree: Tree, drawn: Sequence[Step]) -> Counter[str]:
     counts = Counter[str]()
     for leaf in drawn:
         for step in path(tree, leaf):
-            # Greedily, and at another temperature, it says nothing of the sampling.
-            if step.logprobs and step.logprob_temperature == step.temperature > 0:
+            if tells_entropy(step):
                 counts["sampled"] += 1
                 counts["sure"] += math.fsum(step.logprobs) >= math.log(SURE)
     return counts

@@ -111,6 +111,15 @@ def _walked(tree: Tree) -> list[Step]:
     return list(steps.values())
 
 
+def tells_entropy(step: Step) -> bool:
+    """Whether a step's log-probabilities are those that it was sampled by.
+
+    Of a greedy step, or at another temperature, they are no sample of the entropy.
+    """
+    sampled = step.temperature > 0 and step.logprob_temperature == step.temperature
+    return sampled and bool(step.logprobs)
+
+
 def token_entropy(steps: Iterable[Step]) -> float | None:
     """The mean of -log pi over the tokens of sampled steps, in nats; None without any.
 
@@ -119,8 +128,7 @@ def token_entropy(steps: Iterable[Step]) -> float | None:
     """
     surprises: list[float] = []
     for step in steps:
-        # Of another temperature than it was sampled at, it is no sample of its entropy.
-        if step.temperature > 0 and step.logprob_temperature == step.temperature:
+        if tells_entropy(step):
             surprises += [-logprob for logprob in step.logprobs]
     return fmean(surprises) if surprises else None
 
