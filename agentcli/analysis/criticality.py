@@ -3,7 +3,8 @@
 The trees are those of `rollout.method=criticality`: in every state of a trajectory some
 responses were drawn, each followed greedily. The criticality of the trajectory's action
 there is the standard deviation of their rewards (eq. 5), the entropy of the state the
-mean of their -log pi(Y|s) / |Y| (eq. 7-8).
+mean of their -log pi(Y|s) / |Y| (eq. 7-8), which a policy without log-probabilities
+has not.
 """
 
 import re
@@ -12,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean, pstdev
 from typing import NamedTuple
 
+from agentcli.analysis.tree_measures import tells_entropy
 from agentcli.credit.survey import survey_of
 from agentcli.credit.switches import Switches
-from agentcli.exploration.triggers import surprise
 from agentcli.records.trees import children
 from agentcli.records.types import Count, Outcome, Record, Step, Tree
 from agentcli.reports.blocks import Blocks
@@ -40,7 +41,10 @@ class CriticalityGroup(Record, kw_only=True):
 
 
 class Criticality(Record, kw_only=True):
-    """How much the actions of some trees decide. None: there is nothing to measure."""
+    """How much the actions of some trees decide.
+
+    None: there is nothing to measure, or the policy gives no log-probabilities.
+    """
 
     actions: Count
     criticality: float
@@ -69,7 +73,8 @@ class Examined(NamedTuple):
     kind: str
     position: int
     criticality: float
-    entropy: float
+    entropy: float | None
+    """None: the draws do not tell it."""
 
 
 def measure(trees: Iterable[Tree]) -> Criticality:
@@ -80,8 +85,8 @@ def measure(trees: Iterable[Tree]) -> Criticality:
     found = [action for tree in trees for action in examined(tree)]
     if not found:
         raise ValueError("no action was drawn again and led to an end at least twice")
-    idle = [each.entropy for each in found if each.criticality < IDLE]
-    critical = [each.entropy for each in found if each.criticality > CRITICAL]
+    idle = [each for each in found if each.criticality < IDLE]
+    critical = [each for each in found if each.criticality > CRITICAL]
     kinds: dict[str, list[Examined]] = defaultdict(list)
     positions: dict[int, list[Examined]] = defaultdict(list)
     for each in found:
@@ -92,9 +97,9 @@ def measure(trees: Iterable[Tree]) -> Criticality:
         criticality=fmean(each.criticality for each in found),
         idle=len(idle) / len(found),
         critical=len(critical) / len(found),
-        entropy_idle=fmean(idle) if idle else None,
-        entropy_critical=fmean(critical) if critical else None,
-        told=_told(idle, critical),
+        entropy_idle=_mean(_entropies(idle)),
+        entropy_critical=_mean(_entropies(critical)),
+        told=_told(_entropies(idle), _entropies(critical)),
         kinds=[_group(kind, kinds[kind]) for kind in sorted(kinds)],
         positions=[_group(str(place), positions[place]) for place in sorted(positions)],
     )
@@ -124,9 +129,24 @@ def examined(tree: Tree) -> Iterator[Examined]:
         if len(drawn) > 1:
             # One leaf is below each, so the mean reward there is R(tau).
             rewards = [survey.rewards[step.id] for step in drawn]
-            entropy = fmean(surprise(step, "another policy") for step in drawn)
             place = depths[siblings[0].id]
+            entropy = _entropy(drawn)
             yield Examined(_kind(siblings[0]), place, pstdev(rewards), entropy)
+
+
+def _entropy(drawn: Sequence[Step]) -> float | None:
+    """The entropy of the state that some responses were drawn in (CARL eq. 7-8)."""
+    if not all(map(tells_entropy, drawn)):
+        return None
+    return fmean(-fmean(step.logprobs) for step in drawn)
+
+
+def _entropies(actions: Sequence[Examined]) -> list[float]:
+    return [each.entropy for each in actions if each.entropy is not None]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
 
 
 def criticality_tables(file: str, found: Criticality) -> Iterator[Blocks]:

@@ -150,15 +150,17 @@ def _unknown(
             yield path, [f"{above}{known}" for known in types]
             continue
         inner = section_in(types[name])
-        if inner is None or not isinstance(value, Mapping):
+        if inner is None:
             continue
-        if get_origin(types[name]) is not dict:
-            yield from _unknown(value, inner, f"{path}.")
-            continue
+        sections = {"": value}
         # The keys of a mapping of sections are the user's own.
-        for key, section in value.items():
+        if get_origin(types[name]) is dict and isinstance(value, Mapping):
+            sections = {f".{key}": section for key, section in value.items()}
+        elif get_origin(types[name]) is list and isinstance(value, list):
+            sections = {f"[{place}]": section for place, section in enumerate(value)}
+        for key, section in sections.items():
             if isinstance(section, Mapping):
-                yield from _unknown(section, inner, f"{path}.{key}.")
+                yield from _unknown(section, inner, f"{path}{key}.")
 
 
 def _nearest(path: str, names: list[str]) -> str:

@@ -74,6 +74,15 @@ def test_without_a_critical_action_nothing_can_be_told() -> None:
     assert (found.told, found.entropy_critical, found.idle) == (None, None, 1.0)
 
 
+def test_without_log_probabilities_only_entropy_is_unknown() -> None:
+    tree = one_decision([("a", 1.0), ("b", 3.0)])
+    for step in tree.steps:
+        step.logprobs = ()
+    found = measure([tree])
+    assert (found.actions, found.criticality, found.critical) == (2, 0.25, 0.5)
+    assert (found.told, found.entropy_critical, found.entropy_idle) == (None, None, None)
+
+
 def test_trees_of_another_method_are_refused() -> None:
     with pytest.raises(ValueError, match="--method criticality"):
         measure([chains([walk("ab", FAILURE)])])

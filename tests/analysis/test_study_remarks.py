@@ -122,10 +122,26 @@ def test_a_loop_without_log_probabilities_has_no_entropy(tmp_path: Path) -> None
             {"results": [{"paper": "P", "table": "T", "figures": {"a": 1.0}, "measure": "sucess"}]},
             "s.yaml: results[0].measure: must be one of success, ",
         ),
+        (
+            {"results": [{"paper": "P", "table": "T", "figures": {"a": 1.0}, "panl": "test"}]},
+            "s.yaml: results[0].panl: no such setting; did you mean results[0].panel?",
+        ),
+        ({"starts": [{}]}, "s.yaml: starts: expected object, got array"),
         ({"equal": "responses"}, "s.yaml: equal: expected array, got str"),
         ({"arms": {"a": {}, 1: {}}}, "s.yaml: arms: one of its names: expected str, got int"),
     ],
-    ids=["arm", "number", "missing", "choice", "in a list", "choice in a list", "not a list", "name"],
+    ids=[
+        "arm",
+        "number",
+        "missing",
+        "choice",
+        "in a list",
+        "choice in a list",
+        "name in a list",
+        "a list",
+        "not a list",
+        "name",
+    ],
 )
 def test_a_bad_value_names_its_arm_or_panel(values: dict[str, Any], said: str) -> None:
     good = {
