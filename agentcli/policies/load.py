@@ -96,10 +96,13 @@ def load_model(
     adapter: str | None = None,
     device: str = "auto",
     dtype: str = "auto",
+    stored: bool = False,
 ) -> Any:
     """Loads the causal language model on its device, in evaluation mode.
 
-    If an `adapter` is given, it is attached. Raises UsageError for an impossible device
+    If an `adapter` is given, it is attached. With `stored`, weights have the types that
+    the file has, whatever `dtype` says; on the CPU they are then read from its pages,
+    which all processes of a machine share. Raises UsageError for an impossible device
     or dtype, MissingError if there is nothing to load, DataError for a directory
     without a complete model.
     """
@@ -112,7 +115,7 @@ def load_model(
             "policy with --model, and this one with --critic or --prm"
         )
     place = resolve_device(device)
-    torch_dtype = getattr(torch, resolve_dtype(dtype, place))
+    torch_dtype = "auto" if stored else getattr(torch, resolve_dtype(dtype, place))
     base = adapter_base(model)
     if base and adapter:
         raise UsageError(

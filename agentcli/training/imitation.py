@@ -402,7 +402,8 @@ def _model(
     if job.model != TINY:
         tokenizer = load_tokenizer(job.model, job.chat_template_kwargs)
         sight = load_sight(job.model, job.chat_template_kwargs)
-        return tokenizer, sight, load_trainable(job.model, settings.lora)
+        model = load_trainable(job.model, settings.lora, settings.sharding)
+        return tokenizer, sight, model
     if settings.lora.rank > 0:
         raise UsageError(
             "sft.lora.rank: a tiny model has no pretrained weights to adapt; set "

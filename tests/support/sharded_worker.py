@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 2 sharded_worker.py FOLDER
 
-FOLDER holds trees.jsonl, credit.jsonl, tied/, full/ and reference/; FOLDER/<training>-<kind>-whole and -parts are written.
+FOLDER holds trees.jsonl, credit.jsonl, tied/ and full/; FOLDER/<training>-<kind>-whole and -parts are written.
 """
 
 import sys
@@ -27,7 +27,7 @@ LORA = LoraSettings(rank=4, alpha=8)
 
 def settings_of(training, kind, model):
     """20 updates. In `train` every fifth has two rows for four microbatches, so that some are empty, and recomputed
-    log-probabilities come in 15 chunks for two processes."""
+    log-probabilities come in 15 chunks for two processes. One kind has another model as its reference."""
     shared = {
         "packing": "on" if kind == "full" else "off",
         "gradient_checkpointing": kind != "tied",
@@ -36,7 +36,15 @@ def settings_of(training, kind, model):
     }
     if training == "sft":
         return {**shared, "model": str(model), "updates": UPDATES, "samples_per_update": 12}
-    return {**shared, "rows_per_update": 7, "rows_per_microbatch": 2, "epochs": 4, "recompute_logprobs": True}
+    reference = str(model.parent / "tied") if kind == "full" else None
+    return {
+        **shared,
+        "reference": reference,
+        "rows_per_update": 7,
+        "rows_per_microbatch": 2,
+        "epochs": 4,
+        "recompute_logprobs": True,
+    }
 
 
 def start_of(folder, kind):

@@ -45,7 +45,7 @@ SFT = {
 }
 
 
-def train(rollout, folder, trees=None, model=None, seed=0, stop=None, optimizer_in=None, **given):
+def train(rollout, folder, trees=None, model=None, seed=0, stop=None, optimizer_in=None, reference=None, **given):
     """A policy gradient into `folder`, with a snapshot; gives the statistics."""
     job = Job(
         str(model or rollout.model),
@@ -53,6 +53,7 @@ def train(rollout, folder, trees=None, model=None, seed=0, stop=None, optimizer_
         TrainSettings(**{**TRAIN, **given}),
         seed,
         folder / "metrics.jsonl",
+        reference=reference,
         optimizer_in=optimizer_in,
         optimizer_out=folder / "optimizer.safetensors",
         progress=stop_after(stop),

@@ -155,12 +155,34 @@ def own_gpu() -> str:
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
 
 
-def load_frozen(model: str) -> Any:
+def load_frozen(model: str, sharding: str = "none") -> Any:
     """A model, with or without adapter, that only computes log-probabilities.
 
-    It is in float32 on the CPU.
+    It is on the CPU, in float32 unless it will be sharded (`load_as_stored`).
     """
+    if sharding != "none" and not is_adapter(model):
+        return load_as_stored(model).requires_grad_(False)
     return load_model(model, device="cpu", dtype="float32").requires_grad_(False)
+
+
+def load_as_stored(model: str) -> Any:
+    """A full model on the CPU whose weights have the types that its file has.
+
+    All processes on a machine share the pages of the file. `place` makes float32 of one
+    layer after another, and each keeps only its share. Buffers are those of a model in
+    float32, because some architectures round theirs to the type of the weights.
+    """
+    from accelerate import init_empty_weights
+
+    network = load_model(model, device="cpu", stored=True)
+    with init_empty_weights(include_buffers=False):
+        exact = type(network)(network.config)
+    saved = network.state_dict().keys()
+    for name, buffer in exact.named_buffers():
+        if name not in saved:
+            owner, _, key = name.rpartition(".")
+            setattr(network.get_submodule(owner), key, buffer)
+    return network
 
 
 def is_base(reference: str | None, model: Any) -> bool:
@@ -179,11 +201,12 @@ def is_base(reference: str | None, model: Any) -> bool:
     )
 
 
-def load_trainable(model: str, lora: LoraSettings) -> Any:
+def load_trainable(model: str, lora: LoraSettings, sharding: str = "none") -> Any:
     """A float32 model whose weights, or those of its LoRA adapter, require a gradient.
 
     It is on the CPU, or with lora.bits 4 on this process's GPU. With lora.rank 0
-    a full checkpoint is trained itself. With a higher rank, it gets a new adapter,
+    a full checkpoint is trained itself; one that will be sharded is in float32 only
+    when it is placed (`load_as_stored`). With a higher rank, it gets a new adapter,
     initialised from torch's global random state. An adapter directory is continued, in
     its own shape. Its base is in bfloat16 with lora.bits 16. Raises MissingError if it
     cannot be loaded, and what `check_bits` raises.
@@ -196,8 +219,9 @@ def load_trainable(model: str, lora: LoraSettings) -> Any:
         model = str(Path(model).resolve())
     if lora.bits == 4:
         return add_adapter(_quantised(model), lora)
-    loaded = _loaded(model, lora)
-    return add_adapter(loaded, lora) if lora.rank > 0 else loaded
+    if lora.rank > 0:
+        return add_adapter(_loaded(model, lora), lora)
+    return load_as_stored(model) if sharding != "none" else _loaded(model, lora)
 
 
 def _adapted(model: str, lora: LoraSettings) -> Any:

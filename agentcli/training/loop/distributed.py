@@ -123,7 +123,10 @@ def place(
     processes: Processes,
     device: torch.device,
 ) -> None:
-    """Moves the model, or this process's share of it, to the device."""
+    """Moves the model, or this process's share of it, to the device.
+
+    Shares of a full model are in float32, whatever the types of its weights are.
+    """
     if settings.sharding == "none":
         model.to(device)
         return
@@ -141,15 +144,28 @@ def place(
         policy = MixedPrecisionPolicy(
             torch.bfloat16, torch.float32, cast_forward_inputs=False
         )
+    adapted = hasattr(model, "peft_config")
     # Tied embeddings belong to one group, the root's. If a forward pass left whole
     # weights behind, the optimiser would get those, and they would never train.
     for layer in layers:
+        # The base of an adapter has its precision already.
+        if not adapted:
+            _make_float32(layer)
         share(layer, mp_policy=policy)
+    if not adapted:
+        _make_float32(model)
     share(model)
     check_shared(model)
-    network = model.get_base_model() if hasattr(model, "peft_config") else model
+    network = model.get_base_model() if adapted else model
     # Otherwise transformers.Trainer would wrap the shares in DDP.
     network._is_distributed_loading_by_transformers = True
+
+
+def _make_float32(module: nn.Module) -> None:
+    """Converts the weights that are not shared yet; tied ones stay tied."""
+    for parameter in module.parameters():
+        if not isinstance(parameter, DTensor):
+            parameter.data = parameter.data.float()
 
 
 def is_sharded(model: nn.Module) -> bool:

@@ -109,7 +109,7 @@ class PolicyTraining(RowTraining):
         rows, self.counts = credited_rows(trees, credit, settings)
         self.tokenizer = load_tokenizer(job.model, job.chat_template_kwargs)
         self.sight = load_sight(job.model, job.chat_template_kwargs)
-        self.model = load_trainable(job.model, settings.lora)
+        self.model = load_trainable(job.model, settings.lora, settings.sharding)
         tokenise = StepTokeniser(self.tokenizer, self.model, job.model, self.sight)
         tokens = tokenise_rows(rows, tokenise)
         plan = plan_updates(rows, tokens, settings, job.seed, self.processes)

@@ -20,7 +20,7 @@ from refusal import refused
 from safetensors.torch import load_file
 from sharded_worker import KINDS, TRAININGS, UPDATES, settings_of, start_of
 from stopping import left
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig
 
 SHARDED = TrainSettings(sharding="fsdp")
 TOLERANCES = {
@@ -42,7 +42,8 @@ def folder(rollout, tmp_path_factory):
     assert model.config.tie_word_embeddings
     model.config.tie_word_embeddings = False
     model.lm_head.weight = torch.nn.Parameter(0.9 * model.lm_head.weight.detach())
-    model.save_pretrained(folder / "full")
+    # As hubs have models: it is read in bfloat16, and trained in float32.
+    model.to(torch.bfloat16).save_pretrained(folder / "full")
     rollout.tokenizer.save_pretrained(folder / "full")
     worker = Path(__file__).parents[2] / "support" / "sharded_worker.py"
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -105,7 +106,7 @@ def test_every_weight_is_trained(folder, training, kind):
         return
     before = load_file(start_of(folder, kind).model / "model.safetensors")
     assert before.keys() == after.keys()
-    assert not [name for name, value in before.items() if torch.equal(value, after[name])]
+    assert not [name for name, value in before.items() if torch.equal(value.float(), after[name])]
 
 
 @pytest.mark.slow
@@ -121,6 +122,23 @@ def test_the_checkpoint_is_a_plain_directory(folder, training, kind):
     assert sorted(path.name for path in together.iterdir()) == sorted(path.name for path in alone.iterdir())
     for config in alone.glob("*config.json"):
         assert (together / config.name).read_text() == config.read_text(), config.name
+
+
+def test_a_model_that_will_be_shared_is_read_as_its_file_has_it(tmp_path):
+    """Its buffers are those of float32: this architecture rounds one, 8.944 to 8.938, like its weights."""
+    sizes = {"vocab_size": 64, "hidden_size": 80, "intermediate_size": 16, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
+    torch.manual_seed(0)
+    Gemma3ForCausalLM(Gemma3TextConfig(**sizes, **heads)).to(torch.bfloat16).save_pretrained(tmp_path)
+    whole, stored = (load_trainable(str(tmp_path), LoraSettings(), sharding) for sharding in ("none", "fsdp"))
+    assert {parameter.dtype for parameter in stored.parameters()} == {torch.bfloat16}
+    for (name, one), (_, other) in zip(whole.named_parameters(), stored.named_parameters(), strict=True):
+        assert torch.equal(one, other.float()), name
+    buffers = dict(stored.named_buffers())
+    assert buffers["model.embed_tokens.embed_scale"].item() == pytest.approx(80**0.5, abs=1e-6)
+    for name, buffer in whole.named_buffers():
+        assert torch.equal(buffer, buffers[name]), name
+        assert buffer.dtype == buffers[name].dtype, name
 
 
 def test_what_cannot_be_shared_is_refused(rollout):
