@@ -18,8 +18,7 @@ from msgspec import NODEFAULT
 import agentcli.api
 from agentcli.analysis.schema import KINDS
 from agentcli.cli.app import GROUP_HELPS, command_tree
-from agentcli.cli.command import Command
-from agentcli.cli.option import Option
+from agentcli.cli.command import Command, Option
 from agentcli.credit import registry as credit
 from agentcli.credit.lists import Rollouts
 from agentcli.exploration import registry as exploration

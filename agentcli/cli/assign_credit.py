@@ -2,10 +2,9 @@
 
 from agentcli.cli import completion, options
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
+from agentcli.cli.command import Command, file_option, method_option
 from agentcli.cli.completion import fixed
 from agentcli.cli.method_options import credit_options
-from agentcli.cli.option import file_option, method_option
 from agentcli.errors import UsageError
 
 GRAPH = file_option(

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from agentcli.cli.command import Command
+from agentcli.cli.command import Command, Option
 from agentcli.cli.errors import one_line_errors
-from agentcli.cli.option import Option
 from agentcli.cli.typed import (
     refuse_empty,
     refuse_swallowed,

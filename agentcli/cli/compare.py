@@ -4,8 +4,7 @@ from pathlib import Path
 from shlex import join
 
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
-from agentcli.cli.option import Option, file_option
+from agentcli.cli.command import Command, Option, file_option
 from agentcli.cli.options import JSON, QUIET
 
 RUNS_ARGUMENT = Option(

@@ -2,8 +2,7 @@
 
 from agentcli.cli import completion
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
-from agentcli.cli.option import Option, method_option
+from agentcli.cli.command import Command, Option, method_option
 from agentcli.cli.options import JSON, QUIET, RUN_ARGUMENT
 from agentcli.errors import UsageError
 

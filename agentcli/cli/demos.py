@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 from agentcli.cli import options
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
-from agentcli.cli.option import method_option
+from agentcli.cli.command import Command, method_option
 from agentcli.errors import UsageError
 
 if TYPE_CHECKING:

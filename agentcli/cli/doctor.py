@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
-from agentcli.cli.option import Option
+from agentcli.cli.command import Command, Option
 from agentcli.cli.options import JSON
 from agentcli.errors import MissingError, UsageError
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from agentcli.cli import completion, options
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
-from agentcli.cli.option import Option, world_option
+from agentcli.cli.command import Command, Option, world_option
 from agentcli.cli.serve import server_option
 from agentcli.errors import AgentCliError, UsageError
 

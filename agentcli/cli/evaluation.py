@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from agentcli.cli import options
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
+from agentcli.cli.command import Command, file_option, method_option
 from agentcli.cli.method_options import voting_options
-from agentcli.cli.option import file_option, method_option
 
 if TYPE_CHECKING:
     from agentcli.stages.evaluate import EvaluationPlan

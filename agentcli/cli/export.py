@@ -5,9 +5,8 @@ from pathlib import Path
 
 from agentcli.cli import completion
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
+from agentcli.cli.command import Command, Option, file_option
 from agentcli.cli.completion import fixed
-from agentcli.cli.option import Option, file_option
 from agentcli.cli.options import OVERWRITE, REPORTING, RUN_ARGUMENT
 
 form_option = partial(Option, panel="Form")

@@ -4,9 +4,8 @@ from functools import partial
 from pathlib import Path
 
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
+from agentcli.cli.command import Command, Option
 from agentcli.cli.completion import fixed
-from agentcli.cli.option import Option
 from agentcli.cli.options import OUT, OVERWRITE, REPORTING
 
 form_option = partial(Option, panel="Form")

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
+from agentcli.cli.command import Option, in_words, method_option
 from agentcli.cli.completion import fixed
-from agentcli.cli.option import Option, in_words, method_option
 from agentcli.errors import UsageError
 
 if TYPE_CHECKING:

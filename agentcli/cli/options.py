@@ -8,8 +8,7 @@ single command is defined in that command's file.
 from pathlib import Path
 
 from agentcli.cli import completion
-from agentcli.cli.completion import fixed
-from agentcli.cli.option import (
+from agentcli.cli.command import (
     Option,
     file_option,
     method_option,
@@ -17,6 +16,7 @@ from agentcli.cli.option import (
     running_option,
     world_option,
 )
+from agentcli.cli.completion import fixed
 
 ENV = world_option(
     "--env",

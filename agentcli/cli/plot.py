@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
-from agentcli.cli.option import Option, file_option
+from agentcli.cli.command import Command, Option, file_option
 from agentcli.cli.options import OVERWRITE
 from agentcli.errors import UsageError
 

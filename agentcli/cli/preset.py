@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
-from agentcli.cli.option import Option
+from agentcli.cli.command import Command, Option
 from agentcli.cli.options import DRY_RUN, JSON, OVERWRITE, PRESET_ARGUMENT, QUIET
 from agentcli.errors import UsageError, WriteError
 

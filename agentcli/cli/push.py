@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
-from agentcli.cli.option import Option
+from agentcli.cli.command import Command, Option
 from agentcli.cli.options import REPORTING
 from agentcli.errors import UsageError
 

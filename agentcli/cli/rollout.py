@@ -4,9 +4,8 @@ from pathlib import Path
 
 from agentcli.cli import options
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
+from agentcli.cli.command import Command, Option, method_option
 from agentcli.cli.method_options import growth_options
-from agentcli.cli.option import Option, method_option
 from agentcli.errors import UsageError
 
 CRITIC = method_option(

@@ -2,9 +2,8 @@
 
 from agentcli.cli import options
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
+from agentcli.cli.command import Command, method_option, running_option
 from agentcli.cli.method_options import growth_options
-from agentcli.cli.option import method_option, running_option
 from agentcli.errors import UsageError
 
 ITERATIONS = method_option(

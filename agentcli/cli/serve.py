@@ -4,8 +4,7 @@ from functools import partial
 
 from agentcli.cli import options
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
-from agentcli.cli.option import Option
+from agentcli.cli.command import Command, Option
 from agentcli.errors import UsageError
 
 PORTS = range(1, 2**16)

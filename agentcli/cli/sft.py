@@ -4,8 +4,7 @@ from pathlib import Path
 
 from agentcli.cli import options
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
-from agentcli.cli.option import Option, method_option
+from agentcli.cli.command import Command, Option, method_option
 
 MORE_ARGUMENT = Option(
     "more",

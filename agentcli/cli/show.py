@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
-from agentcli.cli.option import Option
+from agentcli.cli.command import Command, Option
 from agentcli.cli.options import JSON
 from agentcli.errors import UsageError
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
-from agentcli.cli.option import Option, file_option, running_option
+from agentcli.cli.command import Command, Option, file_option, running_option
 from agentcli.cli.options import DRY_RUN, JSON, MACHINES, QUIET
 from agentcli.errors import AgentCliError, MissingError, UsageError
 

@@ -2,9 +2,8 @@
 
 from agentcli.cli import completion, options
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
+from agentcli.cli.command import Command, method_option
 from agentcli.cli.completion import fixed
-from agentcli.cli.option import method_option
 from agentcli.errors import UsageError
 
 CREDIT = method_option(

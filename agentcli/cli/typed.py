@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from agentcli.cli.option import Option
+from agentcli.cli.command import Option
 from agentcli.errors import UsageError
 
 

@@ -12,8 +12,7 @@ from typing import TypeAlias
 
 import typer
 
-from agentcli.cli.command import Command
-from agentcli.cli.option import Option
+from agentcli.cli.command import Command, Option
 from agentcli.cli.typed import value_after
 from agentcli.registry import closest
 

@@ -10,9 +10,8 @@ import typer
 
 from agentcli.cli import completion
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
+from agentcli.cli.command import Command, Option, file_option
 from agentcli.cli.errors import one_line, say
-from agentcli.cli.option import Option, file_option
 from agentcli.cli.options import JSON
 from agentcli.errors import DataError, UsageError
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from agentcli.cli import completion
 from agentcli.cli.call import Call
-from agentcli.cli.command import Command
-from agentcli.cli.option import Option, file_option
+from agentcli.cli.command import Command, Option, file_option
 from agentcli.cli.options import OVERWRITE, REPORTING
 from agentcli.cli.show import runs_here
 from agentcli.errors import UsageError

@@ -22,7 +22,7 @@ from typing import Literal
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.chain import follow, follow_all
 from agentcli.exploration.nodes import Lineage, Node
-from agentcli.exploration.roots import RootedRollout
+from agentcli.exploration.settings import RootedRollout
 from agentcli.exploration.triggers import BY_ENTROPY, surprise
 from agentcli.records.files import derive_seed
 from agentcli.records.siblings import was_sampled

@@ -17,12 +17,29 @@ from msgspec.structs import FieldInfo
 
 from agentcli.errors import UsageError
 from agentcli.exploration.registry import REGISTRY, make, method_names
-from agentcli.records.section import Section, value_at
+from agentcli.records.section import Count, Section, value_at
 from agentcli.records.settings import EvaluationSettings, RolloutSettings, Settings
 
 VOTING = "test-time-branch"
 
 SectionT = TypeVar("SectionT", bound=Section)
+
+
+class RootedRollout(RolloutSettings, kw_only=True):
+    """Settings of methods that fork their first trajectories."""
+
+    roots: Count = 4
+    """The number of trajectories that start from the initial state before any fork: M
+    in spark, N0 in carl.
+    """
+
+    def check(self) -> None:
+        """Raises UsageError when the first trajectories exceed the leaf budget."""
+        if self.roots > self.leaves:
+            raise UsageError(
+                f"rollout.roots is {self.roots}, more than rollout.leaves "
+                f"({self.leaves}); lower --roots"
+            )
 
 
 @cache

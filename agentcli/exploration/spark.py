@@ -21,7 +21,7 @@ import msgspec
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.chain import follow
 from agentcli.exploration.nodes import Node
-from agentcli.exploration.roots import RootedRollout
+from agentcli.exploration.settings import RootedRollout
 from agentcli.exploration.triggers import (
     BY_ENTROPY,
     EntropySettings,

@@ -7,7 +7,7 @@ drawn at random; the two methods differ only in their credit.
 
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.carl import fork_progressively
-from agentcli.exploration.roots import RootedRollout
+from agentcli.exploration.settings import RootedRollout
 from agentcli.records.types import Tree
 
 

@@ -9,8 +9,7 @@ choose the action: it must return the given one unchanged.
 """
 
 from agentcli.prompts.protocol import Answer, Dialect, Message, Moment
-from agentcli.prompts.tagged import REASONING_TAGS
-from agentcli.prompts.tags import one_line
+from agentcli.prompts.tagged import REASONING_TAGS, one_line
 
 REQUEST = """\
 The action at this moment is already decided, only the reasoning is missing. The \

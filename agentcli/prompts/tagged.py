@@ -1,4 +1,4 @@
-"""Responses with one reasoning tag, then one action tag.
+"""Finds the tags of a response, and reads one reasoning tag, then one action tag.
 
 For instance `<think> why </think><action> go to fridge 1 </action>`. The same parse
 decides whether a response is valid and whether it branches (SPARK's trigger,
@@ -7,11 +7,63 @@ eq. 5), so the two can never disagree.
 
 import re
 from functools import lru_cache
+from typing import NamedTuple
 
 from agentcli.prompts.protocol import Answer, Moment
-from agentcli.prompts.tags import between, find_tags, one_line, shown, tag_pattern
 
 REASONING_TAGS = ("think", "explore")
+
+
+class Tag(NamedTuple):
+    """A tag in a response."""
+
+    name: str
+    """Lower case; a closing tag keeps its slash."""
+    start: int
+    end: int
+
+
+def tag_pattern(names: str) -> re.Pattern[str]:
+    """A pattern for opening and closing tags; `names` is a regular expression.
+
+    Letter case does not matter.
+    """
+    # Models write <think > at times, and mean the tag.
+    return re.compile(rf"<(/?(?:{names}))[ \t]*>", re.IGNORECASE)
+
+
+def find_tags(pattern: re.Pattern[str], response: str) -> list[Tag]:
+    """The tags of a response, in textual order."""
+    tags = []
+    for match in pattern.finditer(response):
+        tags.append(Tag(match[1].lower(), match.start(), match.end()))
+    return tags
+
+
+def shown(names: list[str]) -> str:
+    """Tags as shown in a message, e.g. "<think> </think>"."""
+    return " ".join(f"<{name}>" for name in names)
+
+
+def between(response: str, opening: Tag, closing: Tag) -> str:
+    """The text between two tags, stripped."""
+    return response[opening.end : closing.start].strip()
+
+
+def one_line(text: str) -> str:
+    """The text with every run of white space replaced by one space."""
+    return " ".join(text.split())
+
+
+def unfenced(text: str) -> str:
+    """The text without a code fence around it."""
+    body = text.strip()
+    if body.startswith("```") and body.endswith("```"):
+        body = body.removeprefix("```").removesuffix("```")
+        # The language of a fence, as in ```json.
+        if body[:4].lower() == "json":
+            body = body[4:]
+    return body.strip()
 
 
 class Tagged:

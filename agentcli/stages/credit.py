@@ -13,8 +13,7 @@ from agentcli.credit.registry import Assign, known, make
 from agentcli.credit.similarity import check_embedding_model
 from agentcli.credit.statistics import CreditStatistics, graph_sizes
 from agentcli.errors import DataError, UsageError
-from agentcli.exploration.roots import RootedRollout
-from agentcli.exploration.settings import methods_with
+from agentcli.exploration.settings import RootedRollout, methods_with
 from agentcli.records.checksums import lost_its_end
 from agentcli.records.files import read_numbered, read_records, rewriting
 from agentcli.records.regular import is_there

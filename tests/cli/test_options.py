@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from agentcli.cli.command import Command
-from agentcli.cli.option import Option
+from agentcli.cli.command import Command, Option
 from agentcli.cli.typed import parse_where
 from agentcli.credit.registry import method_names as credit_names
 from agentcli.credit.registry import switches_of

@@ -43,8 +43,7 @@ from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.scratch import ScratchFolder
 from agentcli.records.trees import read_trees
 from agentcli.records.types import Tree
-from agentcli.reports.page.blocks import BlockStore, Filling
-from agentcli.reports.page.document import write_page
+from agentcli.reports.page.document import BlockStore, Filling, write_page
 from agentcli.reports.show.runs import evaluations, is_run, model_of
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.trees import note_lost_trees

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from agentcli.reports.page import document
-from agentcli.reports.page.blocks import BlockStore
-from agentcli.reports.page.document import SCRIPTS, data_folder, policy, script, write_page
+from agentcli.reports.page.document import SCRIPTS, BlockStore, data_folder, policy, script, write_page
 
 HOSTILE = '"><script>alert(1)</script>'
 
