@@ -172,10 +172,11 @@ def load_as_stored(model: str) -> Any:
     layer after another, and each keeps only its share. Buffers are those of a model in
     float32, because some architectures round theirs to the type of the weights.
     """
-    from accelerate import init_empty_weights
+    from transformers.initialization import no_init_weights
 
     network = load_model(model, device="cpu", stored=True)
-    with init_empty_weights(include_buffers=False):
+    # Its weights are never written, so they take no memory.
+    with no_init_weights():
         exact = type(network)(network.config)
     saved = network.state_dict().keys()
     for name, buffer in exact.named_buffers():
