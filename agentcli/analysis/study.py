@@ -472,13 +472,18 @@ def one_seed_more(
 def searched(study: Study, search: SearchChoice, played: Sequence[str]) -> Study:
     """The study that is played first: these arms with every value, on one seed."""
     arms = {}
+    took = {name: cost for name, cost in study.took.items() if name not in study.arms}
     for arm in played:
         values = study.arms[arm]
         for value in search.values:
-            arms[f"{arm}-{value:g}"] = overlay(values, nest(search.path, value))
+            name = f"{arm}-{value:g}"
+            arms[name] = overlay(values, nest(search.path, value))
+            if arm in study.took:
+                took[name] = study.took[arm]
     return replace(
         study,
         arms=arms,
+        took=took,
         # No arm has its old name any more; which one stands here decides nothing.
         reference=next(iter(arms)),
         # The paper's figures name arms that are not played here.

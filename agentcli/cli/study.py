@@ -1,6 +1,7 @@
 """The command `agentcli study`."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,7 +94,7 @@ def study(call: Call) -> None:
         chosen = after
     made = _plan(call, chosen, out)
     if call.dry:
-        _preview(call, made, jobs)
+        _preview(call, [made])
         return
     most, narrower = call.values["add_seeds"], call.values["narrower"]
     if most is not None:
@@ -168,8 +169,10 @@ def _search(
 ) -> "Study | None":
     """The study with the settings that were searched; adds which these are to `rules`.
 
-    None where a dry run has said all that it can: the search is still to be played.
+    None after the preview of a search that is still to be played, and of the rest.
     """
+    from msgspec.structs import replace
+
     from agentcli.analysis.study import refuse_counted, results, searched, settled
     from agentcli.stages.study import arms_of, counted_seeds, plan
 
@@ -182,8 +185,8 @@ def _search(
     arms = arms_of(chosen, _only(call))
     trial = plan(searched(chosen, search, arms), out)
     if trial.left and call.dry:
-        call.progress.note(f"the search of {search.path}; with it the rest is known")
-        _preview(call, trial, call.values["jobs"] or 1)
+        # What is searched changes settings of the rest, and neither parts nor folders.
+        _preview(call, [trial, _plan(call, replace(chosen, search=None), out)])
         return None
     if trial.left:
         _play(call, trial)
@@ -222,7 +225,7 @@ def _play(call: Call, made: "StudyPlan") -> None:
     from agentcli.stages.study import perform, remaining
 
     jobs = call.values["jobs"] or 1
-    expected = readable(to_builtins(remaining(made, jobs)))
+    expected = readable(to_builtins(remaining([made], jobs)))
     words = "".join(f"; {name} {value}" for name, value in expected.items())
     call.progress.note(f"{made.left} of {len(made.chains)} parts to play{words}")
     perform(made, jobs, call.progress, _where(call))
@@ -292,15 +295,17 @@ def _credit_quality(call: Call, file: Path, out: Path, jobs: int) -> None:
             call.progress.note(f"no picture: {error}")
 
 
-def _preview(call: Call, made: "StudyPlan", jobs: int) -> None:
-    """Prints what is left to do, and how long that takes."""
+def _preview(call: Call, plans: Sequence["StudyPlan"]) -> None:
+    """Prints what is left to do, a search and then the rest, and how long that takes."""
     from msgspec import to_builtins
 
     from agentcli.records.study import BY_STEP
     from agentcli.reports.output import print_preview
     from agentcli.stages.study import remaining
 
-    parts = [chain for chain in made.chains if chain.commands]
+    made = plans[-1]
+    # The search's demonstrations are on a seed of its own: no part is in two plans.
+    parts = [chain for one in plans for chain in one.chains if chain.commands]
     left = [command for chain in parts for command in chain.left]
     counts = {"parts": len(parts), "commands left": len(left)}
     # Several commands write into one folder, which is listed once.
@@ -313,7 +318,7 @@ def _preview(call: Call, made: "StudyPlan", jobs: int) -> None:
         {"study": call.values["file"]},
         [*folders, *(str(made.out / name) for name in written)],
         counts,
-        remaining(made, jobs),
+        remaining(plans, call.values["jobs"] or 1),
         json=call.values["json"],
     )
 

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -522,24 +521,30 @@ class StudyCost(msgspec.Struct, kw_only=True):
     disk_bytes: int | None
 
 
-def remaining(made: StudyPlan, jobs: int) -> StudyCost:
+def remaining(plans: Sequence[StudyPlan], jobs: int) -> StudyCost:
     """The time and the disk that the parts need which have not ended.
 
     By what their like took in this study; before any ended, by what the file says. A
     part of which neither is known takes as long as other arms, or starts, on average.
     """
-    known = {**made.study.took, **took(made)}
-    left = Counter(chain.part for chain in made.chains if chain.left)
-    if not known:
+    costs = [cost for made in plans for cost in _costs_left(made)]
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(costs):
         return StudyCost(seconds=None, disk_bytes=None)
-    costs = []
-    for name in left.elements():
-        alike = [known[one] for one in known if _kind(made, one) == _kind(made, name)]
-        costs.append(known.get(name) or _mean(alike or [*known.values()]))
     return StudyCost(
-        seconds=round(sum(cost.seconds for cost in costs) / jobs),
-        disk_bytes=round(1e6 * sum(cost.megabytes for cost in costs)),
+        seconds=round(sum(cost.seconds for cost in known) / jobs),
+        disk_bytes=round(1e6 * sum(cost.megabytes for cost in known)),
     )
+
+
+def _costs_left(made: StudyPlan) -> Iterator[PartCost | None]:
+    """The cost of each part that has not ended; None where nothing is known."""
+    known = {**made.study.took, **took(made)}
+    for part in [chain.part for chain in made.chains if chain.left]:
+        kind = _kind(made, part)
+        alike = [cost for name, cost in known.items() if _kind(made, name) == kind]
+        costs = alike or [*known.values()]
+        yield known.get(part) or (_mean(costs) if costs else None)
 
 
 def _kind(made: StudyPlan, part: str) -> str:

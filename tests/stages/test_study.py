@@ -276,14 +276,18 @@ def record(command: StageCommand, words: list[str]) -> None:
 
 
 def test_what_was_never_played_takes_as_long_as_its_like(file: Path) -> None:
-    """10 s of demonstrations, 30 of a start, 100 of an arm and as many of the other; half of it with two jobs."""
+    """10 s of demonstrations, 30 of a start, 100 of an arm and as many of the other; half of it with two jobs. A search
+    has four arms, which take as long."""
     seconds = {"demos": 10, "start": 30, "grpo": 100}
     took = {part: {"seconds": of, "megabytes": of} for part, of in seconds.items()}
     made = plan(
         read_study(changed(file, "seeds: 0-1", f"took: {json.dumps(took)}\nseeds: 0-1")), Path("out"), seeds="0"
     )
-    assert (remaining(made, 1).seconds, remaining(made, 2).seconds) == (240, 120)
-    assert remaining(made, 1).disk_bytes == 240e6
+    assert (remaining([made], 1).seconds, remaining([made], 2).seconds) == (240, 120)
+    assert remaining([made], 1).disk_bytes == 240e6
+    search = SearchChoice(values=[1e-4, 3e-4], seed=9)
+    trial = plan(searched(made.study, search, made.arms), Path("out"))
+    assert remaining([trial, made], 1).seconds == 440 + 240
 
 
 def test_settings_from_the_environment_are_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,11 +429,15 @@ def test_a_search_plays_every_arm_with_every_value_and_keeps_the_best_one(file: 
 def test_only_the_arms_that_are_played_are_searched(file: Path) -> None:
     changed(file, "seeds: 0-1", SEARCH)
     changed(file, "reference: grpo", "  gigpo: {credit: {method: gigpo}}\nreference: grpo")
+    study_arms = {"grpo", "gigpo"}
     answer = in_process("study", str(file), "--only", "gigpo,gigpo", "--dry-run", "--json")
     assert answer.code == 0, answer
     outputs = json.loads(answer.stdout)["outputs"]
     arms = {Path(one).name for one in outputs if "-0.000" in one}
     assert arms == {"grpo-0.0001", "grpo-0.0003", "gigpo-0.0001", "gigpo-0.0003"}
+    # The search is on seed 9; with what it finds two seeds of the two arms follow.
+    others = {Path(one).parts[-2:] for one in outputs if "-0.000" not in one and Path(one).name in study_arms}
+    assert others == {(seed, arm) for seed in "01" for arm in study_arms}
     study = read_study(file)
     assert study.search is not None
     outcomes = [ArmOutcome(arm=arm, seed=9, panels={"test": {"success": 0.5}}) for arm in arms]
@@ -530,7 +538,7 @@ def test_a_killed_study_goes_on_to_the_same_figures(file: Path) -> None:
     assert figures(Path("killed")) == figures(Path("whole"))
     made = plan(read_study(file), Path("killed"), seeds="0")
     assert all(chain.left == [] for chain in made.chains)
-    assert remaining(made, 1).seconds == 0
+    assert remaining([made], 1).seconds == 0
     found = read_json(Path("killed/study.json"), StudyResults)
     assert results(made) == found
     compared = {(one.panel, one.measure, one.arm): one for one in found.differences}
@@ -561,7 +569,7 @@ def test_a_killed_study_goes_on_to_the_same_figures(file: Path) -> None:
     costs = yaml.safe_load(Path("killed/took.yaml").read_text(encoding="utf-8"))["took"]
     assert set(costs) == {"demos", "start", "grpo", "rewardflow"}
     known = changed(file, "seeds: 0-1", f"took: {json.dumps(costs)}\nseeds: 0-1")
-    assert remaining(plan(read_study(known), Path("fresh"), seeds="0"), 1).seconds >= costs["grpo"]["seconds"] > 0
+    assert remaining([plan(read_study(known), Path("fresh"), seeds="0")], 1).seconds >= costs["grpo"]["seconds"] > 0
     # An arm whose settings are others now has not ended with them.
     other = read_study(changed(file, "method: rewardflow", "method: rewardflow, gamma: 0.8"))
     left = results(plan(other, Path("killed"), seeds="0"))
