@@ -25,7 +25,7 @@ import msgspec
 from agentcli.credit import registry
 from agentcli.credit.lists import step_advantages as step_advantages
 from agentcli.credit.lists import token_advantages as token_advantages
-from agentcli.errors import DataError, MissingError, UsageError
+from agentcli.errors import DataError, MissingError, UsageError, word_of
 from agentcli.records import trees as walks
 from agentcli.records.files import read_records
 from agentcli.records.regular import is_there
@@ -125,7 +125,8 @@ def read_episodes(run: str | Path, label: str) -> Iterator[Episode]:
     file = RunDirectory(find_run(Path(run))).evaluation(label)
     if not is_there(file):
         raise DataError(
-            f"{file}: no such file; write it with: agentcli eval {run} --label {label}"
+            f"{file}: no such file; write it with: agentcli eval {word_of(run)} "
+            f"--label {label}"
         )
     return read_records(file, Episode)
 

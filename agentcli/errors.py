@@ -17,11 +17,19 @@ A message is one line. It names the file or field, and says what to type next. T
 prints it without a traceback, unless AGENTCLI_DEBUG=1.
 """
 
+import shlex
+from pathlib import Path
+
 MAKE_A_MODEL = "agentcli demos --preset quickstart-ezpoints && agentcli sft"
 """The commands that make a small policy in minutes, in a world that needs no extra."""
 
 SHORTEN = "shorten prompts with --history, or conversations with prompt.restart"
 """What to do about prompts that are too long."""
+
+
+def word_of(path: Path | str) -> str:
+    """A path as a word of a command: in quotes where it has blanks."""
+    return shlex.quote(str(path))
 
 
 class AgentCliError(Exception):

@@ -14,7 +14,7 @@ import msgspec
 
 from agentcli.credit.compare import Comparison, CreditComparison, Disagreement
 from agentcli.credit.registry import Assign, changed, make, method_names
-from agentcli.errors import DataError, UsageError
+from agentcli.errors import DataError, UsageError, word_of
 from agentcli.records.faults import shown
 from agentcli.records.files import read_numbered, sha256_file
 from agentcli.records.regular import is_there
@@ -214,7 +214,7 @@ def _check_names(run: Path, names: Sequence[str]) -> None:
     if len(names) < 2:
         raise UsageError(
             f"nothing to compare in {run}; name two methods, for instance: agentcli "
-            f"credit compare {run} grpo carl"
+            f"credit compare {word_of(run)} grpo carl"
         )
 
 

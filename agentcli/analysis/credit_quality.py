@@ -137,7 +137,7 @@ def plan(
         chosen.add(study.reference)
     methods = [name for name in study.methods if name in chosen]
     place = "seeds" if seeds is None else "--seeds"
-    made = QualityPlan(study, out, methods, seeds_of(seeds or study.seeds, place))
+    made = QualityPlan(study, out, methods, seeds_of(seeds or str(study.seeds), place))
     for tunnel, choice in study.places().items():
         key = "tunnels" if tunnel in study.tunnels else "knobs"
         environment_of(choice, f"{path}: {key}.{tunnel}")

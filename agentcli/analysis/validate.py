@@ -22,7 +22,7 @@ from agentcli.analysis.schema import (
     metrics_type,
     type_of,
 )
-from agentcli.errors import DataError, UsageError
+from agentcli.errors import DataError, UsageError, word_of
 from agentcli.exploration.settings import decode
 from agentcli.policies.load import count_tensors
 from agentcli.records.checksums import recorded
@@ -90,7 +90,8 @@ def check(path: Path, kind: str | None = None) -> Iterator[CheckedFile]:
         problem = f"{path}: cannot be read ({os.strerror(errno.ENOENT)})"
         if not path.suffix:
             problem = (
-                f"{path}: no such run directory; `agentcli rollout -o {path}` makes one"
+                f"{path}: no such run directory; `agentcli rollout -o {word_of(path)}` makes "
+                "one"
             )
         return iter([CheckedFile(path, "run", None, problem)])
     # A map reads nothing yet: the kind alone is looked at now.
@@ -170,7 +171,9 @@ def _count(path: Path, kind: str) -> int:
         _validate_json(path, kind)
         return 1
     count = sum(1 for _ in _records(path, kind))
-    _refuse_empty(path, count)
+    # Where nothing was learnt from, a training has no update.
+    if kind != "metrics":
+        _refuse_empty(path, count)
     return count
 
 

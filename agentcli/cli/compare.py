@@ -5,7 +5,7 @@ from shlex import join
 
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command, Option, file_option
-from agentcli.cli.options import JSON, QUIET
+from agentcli.cli.options import JSON, ONLY_ANSWER
 
 RUNS_ARGUMENT = Option(
     "runs",
@@ -57,7 +57,7 @@ def compare(call: Call) -> None:
 COMMAND = Command(
     name="compare",
     body=compare,
-    options=(RUNS_ARGUMENT, LABEL, JSON, QUIET),
+    options=(RUNS_ARGUMENT, LABEL, JSON, ONLY_ANSWER),
     example=(
         "agentcli compare runs/x/evaluation/L2.json "
         "runs/x/evaluation/test-time-branch-L2.json"

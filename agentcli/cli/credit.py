@@ -3,7 +3,7 @@
 from agentcli.cli import completion
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command, Option, method_option
-from agentcli.cli.options import JSON, QUIET, RUN_ARGUMENT
+from agentcli.cli.options import JSON, ONLY_ANSWER, RUN_ARGUMENT
 from agentcli.errors import UsageError
 
 METHODS_ARGUMENT = Option(
@@ -45,7 +45,7 @@ COMMANDS = (
     Command(
         name="compare",
         body=compare,
-        options=(RUN_ARGUMENT, METHODS_ARGUMENT, TOP, JSON, QUIET),
+        options=(RUN_ARGUMENT, METHODS_ARGUMENT, TOP, JSON, ONLY_ANSWER),
         example="agentcli credit compare runs/x grpo rewardflow carl",
     ),
 )

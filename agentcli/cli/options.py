@@ -5,6 +5,7 @@ another setting, `to()` redirects it: `eval --split` is evaluation.split. An opt
 single command is defined in that command's file.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from agentcli.cli import completion
@@ -245,6 +246,7 @@ DRY_RUN = file_option(
 )
 JSON = file_option("--json", "JSON lines on stdout.", bool)
 QUIET = file_option("--quiet -q", "No progress, notes or tables.", bool)
+ONLY_ANSWER = replace(QUIET, help="No progress or notes, only the answer.")
 
 PRESET_HELP = "Preset by name or path; `agentcli preset list` shows them."
 PRESET = file_option("--preset", PRESET_HELP, str, "NAME", completion.presets)

@@ -322,8 +322,11 @@ def _show_step(call: Call) -> Shown:
     line, _, digits = wanted.rpartition(":")
     tree = call.values["tree"]
     is_number = digits.isascii() and digits.isdigit() and len(digits) < 10
-    # The tree is named once: before the colon, or as TREE.
-    if not is_number or bool(line) == (tree is not None):
+    if is_number and line and tree is not None:
+        raise UsageError(
+            f"--step {wanted}: TREE names the tree already; write --step {digits}"
+        )
+    if not is_number or not (line or tree):
         raise UsageError(
             f"--step {wanted}: write LINE:STEP, for instance --step 1:0, or the step's "
             "number after TREE"

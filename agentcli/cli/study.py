@@ -222,7 +222,8 @@ def _play(call: Call, made: "StudyPlan") -> None:
     from msgspec import to_builtins
 
     from agentcli.reports.output import readable
-    from agentcli.stages.study import perform, remaining
+    from agentcli.stages.study import perform
+    from agentcli.stages.study_cost import remaining
 
     jobs = call.values["jobs"] or 1
     expected = readable(to_builtins(remaining([made], jobs)))
@@ -253,7 +254,7 @@ def _report(call: Call, made: "StudyPlan", rules: list[str]) -> None:
     from agentcli.analysis.study import results
     from agentcli.records.files import write_json
     from agentcli.reports.study import draw, print_study
-    from agentcli.stages.study import write_took
+    from agentcli.stages.study_cost import write_took
 
     found = results(made, rules)
     if not found.outcomes:
@@ -301,7 +302,7 @@ def _preview(call: Call, plans: Sequence["StudyPlan"]) -> None:
 
     from agentcli.records.study import BY_STEP
     from agentcli.reports.output import print_preview
-    from agentcli.stages.study import remaining
+    from agentcli.stages.study_cost import remaining
 
     made = plans[-1]
     # The search's demonstrations are on a seed of its own: no part is in two plans.

@@ -8,8 +8,8 @@ of SAMPLE steps is kept, so memory is bounded.
 
 A step with several rows (prefix: duplicate) counts once, with the weighted mean of its
 rows. A masked step has no advantage. Two methods are compared over the steps to which
-both give an advantage. Advantages are rounded to RESOLUTION, which turns float noise
-into ties and zeros.
+both give an advantage. What lies within RESOLUTION is a tie, and counts as 0 beside 0:
+methods divide by a spread with an epsilon of 1e-6, some of them twice.
 """
 
 import random
@@ -27,9 +27,8 @@ from agentcli.records.types import Credit, Tree
 
 SAMPLE = 1_000_000
 """The most steps that are kept, at 8 bytes per step and method."""
-RESOLUTION = 1e-9
-DECIMALS = 9
-"""Advantages are rounded to this many decimals, which is RESOLUTION."""
+RESOLUTION = 1e-5
+"""Advantages that lie apart by no more are equal."""
 Column = NDArray[np.float64]
 """One number per step that is kept."""
 
@@ -173,7 +172,7 @@ class Comparison:
     def agreement(self) -> list[Agreement]:
         """One entry per pair of methods and task kind; kind None is over all kinds."""
         kind_numbers = np.asarray(self._kind_numbers)
-        columns = dict(zip(self.names, self._rounded(), strict=True))
+        columns = dict(zip(self.names, self._columns(), strict=True))
         rows = []
         for first, second in combinations(self.names, 2):
             both = ~(np.isnan(columns[first]) | np.isnan(columns[second]))
@@ -202,7 +201,7 @@ class Comparison:
         Sorted by distance (largest minus smallest scaled advantage), largest first;
         ties stay in file order.
         """
-        columns = self._rounded()
+        columns = self._columns()
         # Divided without centring, so that 0 stays 0 whatever the mean of a method is.
         scaled = np.vstack([column / _root_mean_square(column) for column in columns])
         given = ~np.isnan(scaled)
@@ -232,9 +231,10 @@ class Comparison:
             rows.append(row)
         return rows
 
-    def _rounded(self) -> list[Column]:
-        """The rounded advantages by method and step; NaN where there is none."""
-        return [np.round(np.asarray(column), DECIMALS) for column in self._advantages]
+    def _columns(self) -> list[Column]:
+        """The advantages by method and step, with noise as 0; NaN where there is none."""
+        columns = map(np.asarray, self._advantages)
+        return [np.where(np.abs(each) <= RESOLUTION, 0.0, each) for each in columns]
 
 
 def by_step(credit: Credit, steps: int) -> list[float]:
@@ -249,18 +249,22 @@ def pearson(first: Column, second: Column) -> float | None:
 
     None where one is constant, or there are fewer than two rows.
     """
-    if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
+    if len(first) < 2 or min(np.ptp(first), np.ptp(second)) <= RESOLUTION:
         return None
     correlation = np.corrcoef(first, second)[0, 1]
     return float(np.clip(correlation, -1.0, 1.0))
 
 
 def ranks(values: Column) -> Column:
-    """Ranks from 1; ties get their mean rank."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last_ranks = np.cumsum(counts)
-    mean_ranks: Column = last_ranks - (counts - 1) / 2
-    return mean_ranks[inverse]
+    """Ranks from 1; ties, within RESOLUTION of the next, get their mean rank."""
+    order = np.argsort(values)
+    steps_up = np.diff(values[order], prepend=-np.inf) > RESOLUTION
+    # The number of each value's group of ties, from the lowest on.
+    groups = np.empty(len(values), dtype=np.int64)
+    groups[order] = np.cumsum(steps_up) - 1
+    counts = np.bincount(groups)
+    mean_ranks: Column = np.cumsum(counts) - (counts - 1) / 2
+    return mean_ranks[groups]
 
 
 def _mean(values: NDArray[Any]) -> float | None:

@@ -29,7 +29,11 @@ def rated(rate: float, interval: tuple[float, float]) -> Rate:
 
 
 class SuccessRate(Rate, kw_only=True):
-    """The share of success, and how its interval was computed."""
+    """The share of success, and how its interval was computed.
+
+    bootstrap: tasks with their samples are drawn again; where all have the same share,
+    wilson instead, of how many others may differ.
+    """
 
     interval: Literal["wilson", "bootstrap"]
 

@@ -97,8 +97,10 @@ def _success(rows: Sequence[Episode]) -> SuccessRate:
     low, high = wilson(wins, len(rows))
     # Samples of one task are not independent observations.
     if any(len(samples) > 1 for samples in samples_by_task):
-        method = "bootstrap"
         low, high = clustered_bootstrap(samples_by_task)
+        # Where tasks are alike there is nothing to draw, and it is Wilson's of tasks.
+        if len({sum(samples) / len(samples) for samples in samples_by_task}) > 1:
+            method = "bootstrap"
     rate = _share(wins, len(rows))
     return SuccessRate(rate=rate, low=low, high=high, interval=method)
 

@@ -87,7 +87,7 @@ class Tunnels(Section, kw_only=True):
     """How far the logits lean towards what pays: at each view by so much times the
     gradient of the policy without a preference, divided by its largest entry.
     """
-    seeds: str = "0"
+    seeds: int | str = "0"
     """For instance 0-7. Each seed is another policy, with trees of its own."""
     rollout: dict[str, Any] = field(default_factory=dict)
     """Settings of every exploration method that has them."""

@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from agentcli.errors import DataError, UsageError
+from agentcli.errors import DataError, UsageError, word_of
 from agentcli.records.checksums import MANIFEST, checksums
 from agentcli.records.files import read_json, sha256_file, write_json
 from agentcli.records.regular import is_there, open_regular, refuse_irregular
@@ -145,7 +145,7 @@ class RunDirectory:
             )
         raise DataError(
             f"{self.trees}: no such file; write one with: agentcli {maker} -o "
-            f"{self.path}"
+            f"{word_of(self.path)}"
         )
 
     def existing_credit(self, name: str | None) -> Path:
@@ -155,7 +155,7 @@ class RunDirectory:
             if not is_there(path):
                 raise DataError(
                     f"{path}: no such file; write it with: agentcli assign-credit "
-                    f"--method {name} {self.path}"
+                    f"--method {name} {word_of(self.path)}"
                 )
             return path
         files = sorted((self.path / "credit").glob("*.jsonl"))
@@ -164,7 +164,7 @@ class RunDirectory:
         if not files:
             raise DataError(
                 f"{self.path}/credit: no credit yet; write it with: agentcli "
-                f"assign-credit {self.path}"
+                f"assign-credit {word_of(self.path)}"
             )
         names = ", ".join(path.stem for path in files)
         raise UsageError(

@@ -80,6 +80,8 @@ def fault_and_path(error: msgspec.ValidationError) -> tuple[str, str]:
     if missing != fault:
         return "is missing", f"{path}.{missing}".lstrip(".")
     of_key = "one of its names: " if " - at key in $" in text else ""
+    if of_key and "matching regex" in fault:
+        fault = "takes up to 61 letters, digits and ._-, the first no sign"
     return f"{of_key}{fault[:1].lower()}{fault[1:]}", path
 
 

@@ -213,7 +213,7 @@ class Study(Section, kw_only=True):
     """What the arms must have spent alike; the report says whether they did."""
     search: SearchChoice | None = None
     """None: every arm has the settings of the file."""
-    seeds: str = "0-7"
+    seeds: int | str = "0-7"
     """For instance 0-7, or 0,3,5."""
     measures: list[Measured] = field(default_factory=lambda: ["success"])
     """What is compared on every panel."""

@@ -12,7 +12,7 @@ import msgspec
 from agentcli.credit.registry import Assign, known, make
 from agentcli.credit.similarity import check_embedding_model
 from agentcli.credit.statistics import CreditStatistics, graph_sizes
-from agentcli.errors import DataError, UsageError
+from agentcli.errors import DataError, UsageError, word_of
 from agentcli.exploration.settings import RootedRollout, methods_with
 from agentcli.records.checksums import lost_its_end
 from agentcli.records.files import read_numbered, read_records, rewriting
@@ -108,8 +108,8 @@ def perform(plan: CreditPlan, session: Session) -> StageRecord:
     if name != plan.method:
         run = plan.run
         progress.note(
-            f"{plan.method} is named {name}; train on it with: agentcli train {run.path} "
-            f"--credit {name}"
+            f"{plan.method} is named {name}; train on it with: agentcli train "
+            f"{word_of(run.path)} --credit {name}"
         )
     if plan.graph:
         folder = plan.run.path / "graphs"

@@ -20,7 +20,7 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from agentcli.errors import DataError, UsageError
+from agentcli.errors import DataError, UsageError, word_of
 from agentcli.evaluation.episodes import score_of
 from agentcli.prompts.protocol import Message
 from agentcli.prompts.recorded import message_of, turns_before, whole_text
@@ -100,7 +100,7 @@ class ExportPlan:
         if not checkpoint.is_dir():
             raise DataError(
                 f"{checkpoint}: no such directory; train a model with: agentcli train "
-                f"{self.run}"
+                f"{word_of(self.run)}"
             )
         return checkpoint
 
@@ -162,6 +162,8 @@ def plan(run: Path, form: str | None, out: Path | None, **options: Any) -> Expor
     if form == "model" and out.is_dir() and not (out / "config.json").is_file():
         # The whole folder would be replaced.
         raise UsageError(f"{out} is a folder that holds no model; name a new one")
+    if form != "model" and out.is_dir():
+        raise UsageError(f"{out} is a folder; name a file in it with -o FILE")
     export_plan = ExportPlan(run=run, form=form, out=out, **chosen)
     for source in export_plan.inputs().values():
         if source is not None and out.exists() and out.samefile(source):

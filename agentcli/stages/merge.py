@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from agentcli.errors import DataError, UsageError
+from agentcli.errors import DataError, UsageError, word_of
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.policies.load import is_adapter
 from agentcli.records.files import read_json, read_records
@@ -167,12 +167,12 @@ def _shards_in(run: RunDirectory) -> dict[str, ShardRun]:
     if not shards and is_adapter(str(run.checkpoint)):
         raise UsageError(
             f"{run.path}: holds an adapter and no shard; merge it into its model with: "
-            f"agentcli export {run.path} --to model"
+            f"agentcli export {word_of(run.path)} --to model"
         )
     if not shards:
         raise UsageError(
             f"{run.path}: holds no shard that has ended; go on with --resume, or "
-            f"write one with: agentcli rollout --shard I/N -o {run.path}"
+            f"write one with: agentcli rollout --shard I/N -o {word_of(run.path)}"
         )
     return shards
 

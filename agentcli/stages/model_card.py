@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentcli.errors import DataError
+from agentcli.errors import DataError, word_of
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.faults import printable
 from agentcli.records.files import read_json
@@ -114,7 +114,7 @@ def lineage(run: Path) -> list[Training]:
     if not trainings:
         raise DataError(
             f"{run / 'manifest.json'}: no training ended here; train a model with: "
-            f"agentcli train {run}"
+            f"agentcli train {word_of(run)}"
         )
     return trainings
 

@@ -8,7 +8,7 @@ auth login`). The token is never printed.
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
+from agentcli.errors import AgentCliError, DataError, MissingError, UsageError, word_of
 from agentcli.policies.load import (
     ADAPTER,
     adapter_base,
@@ -79,7 +79,7 @@ def plan(
     folder = folder or RunDirectory(run).checkpoint
     if not folder.is_dir():
         raise DataError(
-            f"{folder}: no such directory; train a model with: agentcli train {run}"
+            f"{folder}: no such directory; train a model with: agentcli train {word_of(run)}"
         )
     check_weights(str(folder))
     if is_adapter(str(folder)):
@@ -93,8 +93,9 @@ def _refuse_local_base(folder: Path, run: Path, repo: str) -> None:
     if Path(base).is_absolute() or Path(base).exists():
         raise UsageError(
             f"{folder / ADAPTER}: base_model_name_or_path: {base} is a folder of this "
-            f"machine; merge it with: agentcli export {run} --to model && agentcli "
-            f"push {run} {repo} --folder {run}/export/model"
+            f"machine; merge it with: agentcli export {word_of(run)} --to model && "
+            f"agentcli push {word_of(run)} {repo} --folder "
+            f"{word_of(run / 'export/model')}"
         )
 
 

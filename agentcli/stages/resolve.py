@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentcli.environments.registry import make_world
-from agentcli.errors import MAKE_A_MODEL, DataError, UsageError
+from agentcli.errors import MAKE_A_MODEL, DataError, UsageError, word_of
 from agentcli.policies.registry import LOADING
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
@@ -18,7 +18,10 @@ from agentcli.stages.plan import without
 
 RUNS = Path("runs")
 SETTING_STAGES = ("train", "rollout", "sft", "demos", "import", "run")
-"""Stages whose recorded settings later commands inherit, in order of preference."""
+"""Stages whose recorded settings later commands inherit, in order of preference.
+
+Those of an evaluation are inherited where there is no other stage.
+"""
 
 NOT_INHERITED = {
     "environment": ("split", "tasks", "where", "panel", "shard"),
@@ -51,7 +54,8 @@ def find_run(path: Path | None, maker: str = "rollout") -> Path:
             if place.is_dir():
                 return place
         raise DataError(
-            f"{path}: no such run directory; `agentcli {maker} -o {path}` makes one"
+            f"{path}: no such run directory; `agentcli {maker} -o {word_of(path)}` "
+            "makes one"
         )
     latest = RUNS / "latest"
     if not latest.is_dir():
@@ -190,7 +194,8 @@ def inherited(run: Path) -> dict[str, Any] | None:
     settings.
     """
     stages = RunDirectory(run).load_manifest().stages
-    for stage in SETTING_STAGES:
+    evaluations = (name for name in stages if name.startswith("evaluation/"))
+    for stage in (*SETTING_STAGES, *evaluations):
         if stage in stages:
             return without(stages[stage].settings, NOT_INHERITED)
     return None

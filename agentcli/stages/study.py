@@ -15,11 +15,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import join
-from statistics import fmean
 from tempfile import TemporaryDirectory
 from threading import Event
-
-import msgspec
 
 from agentcli.credit.registry import make as make_credit
 from agentcli.environments.registry import check_split, make_world
@@ -28,10 +25,10 @@ from agentcli.exploration.registry import check as check_exploration
 from agentcli.records.files import write_atomic
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
-from agentcli.records.section import read
+from agentcli.records.section import read, value_at
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.shards import Shard
-from agentcli.records.study import DEMOS, PartCost, Study, seeds_of
+from agentcli.records.study import DEMOS, Study, seeds_of
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.layers import (
     NOT_SETTINGS,
@@ -49,8 +46,6 @@ from agentcli.stages.yaml_files import Values, read_yaml
 
 SIZES = "sizes"
 """Key of a study file: values that lie over the others, by the name of a size."""
-TOOK = "took.yaml"
-"""File of a study's folder with what its parts took."""
 FLAGS = ("--resume", "-q")
 """What is added to every command."""
 SAMPLING = ("run", "eval", "pass-at-k", "test-time-branch")
@@ -249,7 +244,7 @@ def arms_of(study: Study, only: Sequence[str]) -> list[str]:
 
 def counted_seeds(study: Study, typed: str | None) -> list[int]:
     """The seeds that were typed, or those of the file. Raises UsageError."""
-    return seeds_of(typed or study.seeds, "seeds" if typed is None else "--seeds")
+    return seeds_of(typed or str(study.seeds), "seeds" if typed is None else "--seeds")
 
 
 def _settings_file(made: StudyPlan, name: str, values: Values) -> list[str]:
@@ -288,6 +283,7 @@ def _check(made: StudyPlan) -> None:
                 # Only the loops of arms grow trees: evaluations play chains.
                 if name in made.arms:
                     check_exploration(settings)
+                    _check_attempts(made.study, settings.evaluation.k)
                     if settings.environment not in played:
                         _check_splits(made.study, settings.environment)
                         played.append(settings.environment)
@@ -307,6 +303,18 @@ def _check_splits(study: Study, environment: EnvironmentSettings) -> None:
         if "environment" not in panel.settings:
             place = f"panels.{label}.split"
             check_split(world, environment.name, panel.split, place)
+
+
+def _check_attempts(study: Study, k: int) -> None:
+    """Raises UsageError for a panel of pass@k with fewer samples; `k` is an arm's."""
+    for label, panel in study.panels.items():
+        own = value_at(panel.settings, "evaluation.k")
+        wanted = own if isinstance(own, int) else k
+        if panel.by == "pass-at-k" and wanted > panel.samples:
+            raise UsageError(
+                f"panels.{label}.samples: {panel.samples} samples give no pass@{wanted}; "
+                f"raise them, or lower panels.{label}.settings.evaluation.k"
+            )
 
 
 def _seed(made: StudyPlan, seed: int, shared: list[str]) -> Iterator[Chain]:
@@ -512,88 +520,3 @@ def _run(typed: Sequence[str], log: Path, stopped: Event) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     last = next((line for line in reversed(lines) if line.strip()), "")
     return f"{last} (exit code {code}; {log})"
-
-
-class StudyCost(msgspec.Struct, kw_only=True):
-    """What is left of a study; None where nothing is known."""
-
-    seconds: int | None
-    disk_bytes: int | None
-
-
-def remaining(plans: Sequence[StudyPlan], jobs: int) -> StudyCost:
-    """The time and the disk that the parts need which have not ended.
-
-    By what their like took in this study; before any ended, by what the file says. A
-    part of which neither is known takes as long as other arms, or starts, on average.
-    """
-    costs = [cost for made in plans for cost in _costs_left(made)]
-    known = [cost for cost in costs if cost is not None]
-    if len(known) < len(costs):
-        return StudyCost(seconds=None, disk_bytes=None)
-    return StudyCost(
-        seconds=round(sum(cost.seconds for cost in known) / jobs),
-        disk_bytes=round(1e6 * sum(cost.megabytes for cost in known)),
-    )
-
-
-def _costs_left(made: StudyPlan) -> Iterator[PartCost | None]:
-    """The cost of each part that has not ended; None where nothing is known."""
-    known = {**made.study.took, **took(made)}
-    for part in [chain.part for chain in made.chains if chain.left]:
-        kind = _kind(made, part)
-        alike = [cost for name, cost in known.items() if _kind(made, name) == kind]
-        costs = alike or [*known.values()]
-        yield known.get(part) or (_mean(costs) if costs else None)
-
-
-def _kind(made: StudyPlan, part: str) -> str:
-    if part in made.study.arms:
-        return "arm"
-    return "start" if part in made.study.starts else DEMOS
-
-
-def took(made: StudyPlan) -> dict[str, PartCost]:
-    """What each arm and start took, a mean over the seeds that have ended."""
-    costs: dict[str, list[PartCost]] = {}
-    for chain in made.chains:
-        if not chain.left:
-            cost = PartCost(seconds=_seconds(chain), megabytes=_bytes(chain) / 1e6)
-            costs.setdefault(chain.part, []).append(cost)
-    return {part: _mean(of_part) for part, of_part in costs.items()}
-
-
-def write_took(made: StudyPlan) -> None:
-    """Writes OUT/took.yaml: what parts took, in the form that a study's file has it."""
-    lines = ["took:"]
-    for part, cost in took(made).items():
-        size = f"{{seconds: {cost.seconds:.0f}, megabytes: {cost.megabytes:.0f}}}"
-        lines.append(f"  {part}: {size}")
-    write_atomic(made.out / TOOK, ("\n".join(lines) + "\n").encode())
-
-
-def _mean(costs: Sequence[PartCost]) -> PartCost:
-    return PartCost(
-        seconds=fmean(cost.seconds for cost in costs),
-        megabytes=fmean(cost.megabytes for cost in costs),
-    )
-
-
-def _seconds(chain: Chain) -> float:
-    """Wall-clock seconds of the stages of a chain."""
-    total = 0.0
-    for command in chain.commands:
-        record = RunDirectory(command.folder).finished(command.stage)
-        total += record.seconds.get("wall", 0.0) if record else 0.0
-    return total
-
-
-def _bytes(chain: Chain) -> int:
-    """Bytes of the files in the folders of a chain."""
-    folders = {command.folder for command in chain.commands}
-    return sum(
-        path.stat().st_size
-        for folder in folders
-        for path in folder.rglob("*")
-        if path.is_file() and not path.is_symlink()
-    )

@@ -49,7 +49,7 @@ def parse_value(place: str, text: str) -> Any:
 STUMBLES = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
 """Errors of the library's constructors.
 
-They are caused by impossible dates, lists as keys and unlimited nesting.
+They are caused by impossible dates and unlimited nesting.
 """
 
 
@@ -70,6 +70,10 @@ class _Loader(yaml.SafeLoader):
         """A mapping without duplicate keys."""
         keys: set[Any] = set()
         for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                fault = "a key is a name, and here is a list or a mapping"
+                mark = key_node.start_mark
+                raise yaml.constructor.ConstructorError(None, None, fault, mark)
             # PyYAML would silently take the last one.
             if key_node.value in keys:
                 fault = f"key {key_node.value!r} is there twice"

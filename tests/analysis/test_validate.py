@@ -46,6 +46,8 @@ def write(path: Path, *records: Any) -> Path:
         ("credit/grpo.jsonl", [credit()]),
         ("evaluation/L0.jsonl", [episode()] * 4),
         *(("metrics.jsonl", [metrics(kind)] * 2) for kind in METRICS.values()),
+        # Of a training in which nothing was to be learnt.
+        ("metrics.jsonl", []),
     ],
 )
 def test_files_of_a_run_are_known_by_their_place(name: str, records: list[Any], tmp_path: Path) -> None:
@@ -110,6 +112,7 @@ def test_a_torn_last_line_is_owed_but_a_torn_middle_line_is_not(tmp_path: Path) 
     [
         ("rollout: {leavs: 3}", ": rollout.leavs: no such setting; did you mean rollout.leaves?"),
         ("seed: 1\nseed: 2", ":2: key 'seed' is there twice"),
+        ("seed: 1\n? [a, b]\n: 1", ":2: a key is a name"),
         ("rollout: {leaves: 0}", ": rollout.leaves: "),
         ("credit: {method: grpo, gama: 1}", ": credit.gama: grpo has no such setting"),
         ("rollout: {method: chian}", ": rollout.method: no exploration method 'chian'; did you mean chain?"),

@@ -167,7 +167,7 @@ def test_a_step_with_all_that_is_known_of_it() -> None:
         (("runs/a", "--evaluation", "train", "--credit", "grpo"), 2, "--credit", "no credit"),
         (("runs/a", "--credit", "../credit/grpo"), 2, "--credit", "tree"),
         (("runs/a", "1", "--credit", "../credit/grpo"), 2, "../credit/grpo", "method"),
-        (("runs/a", "1", "--step", "1:0"), 2, "--step 1:0", "TREE"),
+        (("runs/a", "1", "--step", "1:0"), 2, "--step 1:0", "--step 0"),
         (("runs/a", "1", "--step", "999"), 2, "--step 999", "0 to"),
         (("runs/a", "--step", "1:0", "--all"), 2, "--step", "all"),
         (("runs/a", "--step", "1:" + "9" * 5000), 2, "--step", "1:0"),

@@ -69,6 +69,16 @@ def test_float_noise_is_neither_a_sign_nor_a_rank() -> None:
     assert compared([1e-17, 1.0], [0.0, 1.0]).methods()[0].share_zero == 0.5
 
 
+def test_an_epsilon_in_a_division_is_no_difference() -> None:
+    """Twice the same advantages, divided by spreads with an epsilon of 1e-6 in one of the two."""
+    one = [1.5, -0.5, -0.5, -0.5, 1.0, -1.0]
+    other = [2 * value / (1 + 1e-6 * number) for number, value in enumerate(one)]
+    comparison = compared(one, other)
+    assert comparison.agreement()[-1].spearman == pytest.approx(1.0)
+    assert comparison.disagreements(10) == []
+    assert compared([0.5, 0.5 + 1e-7, 0.5], [1.0, 2.0, 3.0]).agreement()[-1].pearson is None
+
+
 def test_rows_of_one_step_are_its_weighted_mean() -> None:
     rows = [
         StepCredit(step=0, advantage=1.0),

@@ -2,6 +2,7 @@
 
 import pytest
 from agentcli.evaluation.episodes import episodes, repetitions
+from agentcli.evaluation.statistics import wilson
 from agentcli.evaluation.summary import pass_at_k_summary, successes_by_task, summarise
 from agentcli.records.types import Episode, Ledger, Move, Outcome, Step, Task, Tree, Validity
 
@@ -103,6 +104,8 @@ def test_several_samples_are_bootstrapped_by_task() -> None:
     assert summary.success.rate == 3 / 4
     assert summary.success.interval == "bootstrap"
     assert successes_by_task(rows) == {"a": [True] * 3, "b": [False]}
+    alike = summarise([episode(task, Outcome.SUCCESS, sample=i) for task in "abcde" for i in range(3)]).success
+    assert (alike.interval, alike.low, alike.high) == ("wilson", *wilson(5, 5))
 
 
 def test_pass_at_k_averages_over_tasks() -> None:

@@ -280,6 +280,7 @@ def test_trees_without_a_success_are_no_messages_and_no_preferences(run: Path) -
         (("--to", "model"), 3, "checkpoint", "agentcli train"),
         (("--to", "card"), 3, "manifest.json", "agentcli train"),
         (("--to", "model", "-o", "."), 2, ".", "new one"),
+        (("--to", "messages", "-o", ".", "--overwrite"), 2, "is a folder", "-o FILE"),
         (("--to", "messages", "-o", "other.jsonl"), 2, "other.jsonl", "--overwrite"),
         (("--to", "messages", "-o", "trees.jsonl", "--overwrite"), 2, "trees.jsonl", "-o"),
     ],

@@ -39,6 +39,7 @@ def test_a_run_is_the_one_named_or_the_newest() -> None:
     assert find_run(Path("latest")) == Path("runs/b"), "the link soon leads elsewhere"
     assert find_run(Path("a")) == find_run(Path("runs/a")) == Path("runs/a")
     refused(lambda: find_run(Path("runs/c")), 3, names="runs/c")
+    refused(lambda: find_run(Path("runs/a b")), 3, names="runs/a b", remedy="-o 'runs/a b'")
 
 
 def test_new_runs_are_numbered() -> None:
@@ -71,3 +72,15 @@ def test_what_belongs_to_one_command_is_not_inherited() -> None:
     assert "model" not in found["policy"]
     assert "tasks" not in found["environment"]
     assert inherited(make_run("empty")) is None
+
+
+def test_a_run_of_evaluations_alone_has_their_settings() -> None:
+    evaluation = record()
+    evaluation.settings["environment"] |= {"name": "tunnel", "max_steps": 12}
+    run = make_run("x", **{"evaluation/test": evaluation})
+    settings = inherited(run)
+    assert settings is not None
+    assert (settings["environment"]["name"], settings["environment"]["max_steps"]) == ("tunnel", 12)
+    assert (
+        inherited(make_run("y", train=record(), **{"evaluation/test": evaluation}))["environment"]["name"] != "tunnel"
+    )

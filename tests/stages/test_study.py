@@ -43,8 +43,8 @@ from agentcli.stages.study import (
     perform,
     plan,
     read_study,
-    remaining,
 )
+from agentcli.stages.study_cost import remaining
 from command_line import agentcli as in_process
 from command_line import all_commands
 from refusal import refused
@@ -79,6 +79,7 @@ def test_a_size_lies_over_the_rest_and_the_first_one_is_taken(file: Path) -> Non
         {"count": 30},
     )
     refused(lambda: read_study(file, "huge"), 2, ("s.yaml", "huge", "laptop, paper"))
+    assert plan(read_study(changed(file, "seeds: 0-1", "seeds: 5")), Path("out")).seeds == [5]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_a_size_lies_over_the_rest_and_the_first_one_is_taken(file: Path) -> Non
         ("grpo: {credit", "grpo: {start: cold, credit", ("s.yaml", "arms.grpo.start", "cold")),
         ("title: ", "titel: ", ("s.yaml", "titel", "title")),
         ("table: Table 1", "table: Table 1, measure: score", ("s.yaml", "results[0].measure", "score")),
-        ("  grpo: {credit", "  ../grpo: {credit", ("s.yaml", "arms")),
+        ("  grpo: {credit", "  ../grpo: {credit", ("s.yaml", "arms", "letters")),
         ("  rewardflow: {credit", "  demos-2: {credit", ("s.yaml", "demos-2")),
         ("rewardflow: 49.2", "rewardflow: .nan", ("s.yaml", "figures")),
         ("  laptop: {}", "  laptop: [1]", ("s.yaml", "sizes.laptop")),
@@ -99,6 +100,8 @@ def test_a_size_lies_over_the_rest_and_the_first_one_is_taken(file: Path) -> Non
         ("table: Table 1", "table: Table 1, measure: drop", ("s.yaml", "results[0].measure", "drop_from")),
         ("table: Table 1", "table: Table 1, measure: training_tokens", ("s.yaml", "results[0].panel", "loop")),
         ("samples: 1}", "samples: 1, temperature: 0}\nmeasures: [success, entropy]", ("s.yaml", "measures", "greedy")),
+        ("split: test", "by: pass-at-k, split: test", ("panels.test.samples", "pass@16", "evaluation.k")),
+        ("seeds: 0-1", "seeds: [0, 1]", ("s.yaml", "seeds", "array")),
         ("split: test", "split: tset", ("settings of grpo", "panels.test.split tset", "test")),
         ("  test: {split", "  loop: {split", ("s.yaml", "panels.loop", "rename")),
         ("title: Credit in the tunnel", 'title: "red \\e[31m"', ("s.yaml", "one line")),
@@ -229,7 +232,7 @@ def test_a_panel_has_its_own_settings_and_command(file: Path) -> None:
     more = (
         "panels:\n"
         "  votes: {by: test-time-branch, split: test, samples: 1, settings: {environment: {max_steps: 3}}}\n"
-        "  k: {by: pass-at-k, split: test}"
+        "  k: {by: pass-at-k, split: test, settings: {evaluation: {k: 3}}}"
     )
     made = plan(read_study(changed(file, "panels:", more)), Path("out"), seeds="0")
     commands = made.chains[2].commands

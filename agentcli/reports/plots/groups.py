@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentcli.errors import DataError, UsageError
+from agentcli.errors import DataError, UsageError, word_of
 from agentcli.evaluation.record import EvaluationSummary, Rate
 from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.reports.plots.figures import Course
@@ -138,7 +138,7 @@ def chances_by_run(runs: Sequence[Path]) -> dict[str, dict[str, Rate]]:
         known = [one for one in _evaluations_of(run) if one.pass_at_k]
         if not known:
             raise DataError(
-                f"{run}: has no pass@k; write it with: agentcli pass-at-k {run}"
+                f"{run}: has no pass@k; write it with: agentcli pass-at-k {word_of(run)}"
             )
         for summary in known:
             chances[f"{run} {summary.label}"] = summary.pass_at_k or {}
@@ -149,6 +149,6 @@ def _evaluations_of(run: Path) -> list[EvaluationSummary]:
     summaries = evaluations(run)
     if not summaries:
         raise DataError(
-            f"{run}: has no evaluation; write one with: agentcli eval {run}"
+            f"{run}: has no evaluation; write one with: agentcli eval {word_of(run)}"
         )
     return summaries

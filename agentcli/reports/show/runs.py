@@ -16,9 +16,6 @@ from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.types import StageRecord
 from agentcli.reports.show.trees import TreeOverview
 
-EVALUATIONS = ("evaluation/", "pass-at-k/", "test-time-branch/")
-"""How the stages that evaluate a policy are named in a manifest."""
-
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
@@ -280,7 +277,7 @@ def success_of(name: str, record: StageRecord) -> float | None:
     if name == "run":
         shares = msgspec.convert(record.statistics, LoopSuccess).success
         return course(shares)[-1] if shares else None
-    if name.startswith(EVALUATIONS):
+    if name.startswith("evaluation/"):
         measured = msgspec.convert(record.statistics, EvaluationSuccess).success
         return None if measured is None else measured.rate
     leaves = record.counts.get("leaves")
