@@ -189,7 +189,7 @@ RULES: tuple[tuple[str, str, Callable[[float], bool], str], ...] = (
         "shared",
         "steps from states that others left too",
         lambda share: share > OFTEN,
-        "gigpo and rewardflow can compare steps that leave one state",
+        "gigpo or rewardflow, if what is seen says all that matters",
     ),
     ("returned", "steps from states seen before", lambda _: False, ""),
     (

@@ -25,6 +25,7 @@ PROSE = {
 """Texts with the program's name that hint at no command, and why."""
 VALUES = {
     "{run}": "runs/x",
+    "{run / 'export/model'}": "runs/x/export/model",
     "{run.path}": "runs/x",
     "{self.path}": "runs/x",
     "{path}": "runs/x",
@@ -61,7 +62,8 @@ class Hint(NamedTuple):
     @property
     def commands(self) -> list[list[str]]:
         """Its command lines, each as the words after `agentcli`."""
-        text = self.text
+        # A path is typed in quotes where it has blanks, and these have none.
+        text = re.sub(r"\{word_of\(([^(){}]+)\)\}", r"{\1}", self.text)
         for name, value in VALUES.items():
             text = text.replace(name, value)
         return [line.split()[1:] for line in text.split(" && ")]
