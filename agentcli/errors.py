@@ -18,7 +18,6 @@ prints it without a traceback, unless AGENTCLI_DEBUG=1.
 """
 
 import shlex
-from pathlib import Path
 
 MAKE_A_MODEL = "agentcli demos --preset quickstart-ezpoints && agentcli sft"
 """The commands that make a small policy in minutes, in a world that needs no extra."""
@@ -27,7 +26,7 @@ SHORTEN = "shorten prompts with --history, or conversations with prompt.restart"
 """What to do about prompts that are too long."""
 
 
-def word_of(path: Path | str) -> str:
+def word_of(path: object) -> str:
     """A path as a word of a command: in quotes where it has blanks."""
     return shlex.quote(str(path))
 

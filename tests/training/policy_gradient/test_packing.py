@@ -270,7 +270,8 @@ def test_a_model_that_ignores_the_mask_is_refused(models):
 def test_layers_in_bfloat16_may_differ_by_their_rounding():
     """Under QLoRA single tokens differ by more than float32 allows, without any fault; a missing mask is still seen."""
     tokenizer = make_tokenizer([" ".join(WORDS)], [])
-    shape = TinySettings(hidden=64, layers=12, heads=4, kv_heads=2, intermediate=128)
+    # Of a smaller model no token differs on some processors.
+    shape = TinySettings(hidden=128, layers=24, heads=4, kv_heads=2, intermediate=256)
     model = rounded(make_model(shape, tokenizer, 0))
     draw = random.Random(0)
     prompt, *responses = [[draw.randint(5, len(tokenizer) - 1) for _ in range(length)] for length in (40, *[12] * 8)]

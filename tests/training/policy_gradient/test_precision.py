@@ -51,7 +51,7 @@ def test_the_base_of_an_adapter_is_its_reference(rollout, train, tmp_path, monke
     (tmp_path / "link").symlink_to(tmp_path / "base")
     loaded = []
     load = batches.load_frozen
-    monkeypatch.setattr(batches, "load_frozen", lambda model: loaded.append(model) or load(model))
+    monkeypatch.setattr(batches, "load_frozen", lambda model, *how: loaded.append(model) or load(model, *how))
     for name, start in (("first", tmp_path / "base"), ("second", tmp_path / "first-apart")):
         apart = train(f"{name}-apart", start, copied, lora=LORA, beta=0.3)
         assert loaded == [str(copied)]
