@@ -171,8 +171,6 @@ def _search(
 
     None after the preview of a search that is still to be played, and of the rest.
     """
-    from msgspec.structs import replace
-
     from agentcli.analysis.study import refuse_counted, results, searched, settled
     from agentcli.stages.study import arms_of, counted_seeds, plan
 
@@ -186,7 +184,7 @@ def _search(
     trial = plan(searched(chosen, search, arms), out)
     if trial.left and call.dry:
         # What is searched changes settings of the rest, and neither parts nor folders.
-        _preview(call, [trial, _plan(call, replace(chosen, search=None), out)])
+        _preview(call, [trial, _plan(call, chosen, out)])
         return None
     if trial.left:
         _play(call, trial)
