@@ -81,8 +81,11 @@ def test_two_processes_differ_from_one_by_the_order_of_sums(changes: tuple[str, 
         assert two == pytest.approx(one, rel=1e-5, abs=1e-6)
     before, after = weights("one"), weights("two")
     assert before.keys() == after.keys()
-    gaps = {name: float((after[name] - before[name]).abs().max()) for name in before}
-    assert max(gaps.values()) < 1e-6, gaps
+    gap = torch.cat([(after[name] - before[name]).flatten() for name in before])
+    # An update moves a weight by up to 1e-3. AdamW makes some of a rounding where the gradient is next to nothing, and
+    # how much of it depends on the processor.
+    assert float(gap.square().mean().sqrt()) < 1e-6
+    assert float(gap.abs().max()) < 1e-4
 
 
 def test_the_loop_s_processes_train_as_torchrun_typed_by_hand() -> None:

@@ -62,8 +62,7 @@ class Hint(NamedTuple):
     @property
     def commands(self) -> list[list[str]]:
         """Its command lines, each as the words after `agentcli`."""
-        # A path is typed in quotes where it has blanks, and these have none.
-        text = re.sub(r"\{word_of\(([^(){}]+)\)\}", r"{\1}", self.text)
+        text = self.text
         for name, value in VALUES.items():
             text = text.replace(name, value)
         return [line.split()[1:] for line in text.split(" && ")]
@@ -115,4 +114,5 @@ def text_of(node: ast.JoinedStr | ast.Constant) -> str:
             parts.append(f"{{{ast.unparse(part.value)}}}")
         else:
             parts.append(str(part.value))
-    return "".join(parts)
+    # A path is typed in quotes where it has blanks, and those of the quickstart have none.
+    return re.sub(r"\{word_of\(([^(){}]+)\)\}", r"{\1}", "".join(parts))
