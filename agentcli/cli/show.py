@@ -247,6 +247,8 @@ def _show_calls(call: Call) -> Shown:
 
 
 def _show_advice(call: Call) -> Shown:
+    from msgspec.structs import asdict
+
     from agentcli.analysis.advice import measure, traits
     from agentcli.records.runs import loop_folders
     from agentcli.reports.show.run_tables import advice_table
@@ -258,7 +260,10 @@ def _show_advice(call: Call) -> Shown:
     begun = loop_folders(run) if evaluation is None else []
     file = trees_file(begun[0] if begun else run, evaluation)
     found = _measured(measure, file)
-    return [found], lambda: [advice_table(str(file), list(traits(found)))]
+    said = list(traits(found))
+    advice = {trait.measured: trait.advice for trait in said if trait.advice}
+    row = {**asdict(found), "advice": advice}
+    return [row], lambda: [advice_table(str(file), said)]
 
 
 def _show_criticality(call: Call) -> Shown:

@@ -244,3 +244,13 @@ def test_showing_writes_nothing(made: Path) -> None:
     for words in ((), ("runs/a",), ("runs/a", "1"), ("runs/a", "1", "--trajectory", "1"), ("runs/a", "--step", "1:0")):
         assert agentcli("show", *words).code == 0
     assert files_below(made) == before
+
+
+def test_the_advice_of_json_is_that_of_the_table() -> None:
+    printed = " ".join(agentcli("show", "runs/a", "--advice").stdout.replace("│", " ").split())
+    row = json.loads(agentcli("show", "runs/a", "--advice", "--json").stdout)
+    assert (row["success"], row["lost"]) == (0, 1)
+    assert row["advice"]["success of a draw"] == "nothing to reinforce yet: imitate first"
+    assert "groups without any success" in row["advice"]
+    for measured in row["advice"]:
+        assert measured in printed
