@@ -21,8 +21,13 @@ from agentcli.analysis.tree_measures import (
 )
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.record import EvaluationSummary
-from agentcli.evaluation.seeds import ROUNDING, area_under, paired_t, steps_to_level
-from agentcli.evaluation.statistics import wilcoxon_exact
+from agentcli.evaluation.statistics import (
+    ROUNDING,
+    area_under,
+    paired_t,
+    steps_to_level,
+    wilcoxon_exact,
+)
 from agentcli.evaluation.training import Iteration, training_cost
 from agentcli.records.files import read_json, read_records
 from agentcli.records.runs import RunDirectory, loop_folders

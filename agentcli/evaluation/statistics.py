@@ -1,7 +1,8 @@
-"""Intervals and paired tests: plain numbers in, plain numbers out.
+"""Intervals, paired tests, areas and levels: plain numbers in, plain numbers out.
 
 scipy could do most of this, but loading it takes 75 MB and a second, longer than all
-the rest of `compare`. The tests compare these few lines with scipy's results. scipy's
+the rest of `compare`. The tests compare these few lines with scipy's results; only
+Student's t over seeds is its own. scipy's
 exact signed-rank test does not handle ties. Every random draw has a fixed seed.
 """
 
@@ -10,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import add
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ Z = NormalDist().inv_cdf(UPPER_TAIL)
 Z_SQUARED = Z * Z
 RESAMPLES = 10_000
 SEED = 0
+ROUNDING = 1e-9
+"""A mean rate that is lower by less is at the level."""
 TIE = 1e-9
 """Task means that differ by less count as equal, since rounding makes the last bits of
 thirds and sevenths differ.
@@ -207,3 +210,52 @@ def _unseen_interval(value: float, least: float, tasks: int) -> Interval:
     low = value - unseen * (value - least)
     high = value + unseen * (1 - value)
     return low, high
+
+
+def paired_t(differences: Sequence[float]) -> tuple[float, float, float]:
+    """(mean, low, high) of paired differences, by Student's t with n - 1 degrees.
+
+    Raises ValueError without any.
+    """
+    centre = fmean(differences)
+    if len(differences) == 1:
+        # One difference says nothing about others.
+        return centre, -math.inf, math.inf
+    # Without any spread the t statistic is a division by 0, and scipy gives NaN.
+    if min(differences) == max(differences):
+        return centre, centre, centre
+    # Loaded where it is needed: only studies over seeds ask.
+    from scipy import stats
+
+    interval = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+    return centre, float(interval.low), float(interval.high)
+
+
+def area_under(rates: Sequence[float]) -> float:
+    """Area under a curve over iterations, divided by their number: the mean rate.
+
+    Raises ValueError without any.
+    """
+    return fmean(rates)
+
+
+def steps_to_level(
+    rates: Sequence[float],
+    steps: Sequence[int],
+    level: float,
+    window: int = 5,
+) -> int | None:
+    """Steps paid until `window` consecutive iterations have a mean rate of `level`.
+
+    rates, steps: one for each iteration. None: never. The window is never shortened:
+    single iterations scatter too much to count. Raises ValueError on unlike lengths.
+    """
+    if len(rates) != len(steps):
+        raise ValueError(
+            f"steps to a level: {len(rates)} rates and {len(steps)} numbers of steps"
+        )
+    for end in range(window, len(rates) + 1):
+        rate = fmean(rates[end - window : end])
+        if rate >= level - ROUNDING:
+            return sum(steps[:end])
+    return None

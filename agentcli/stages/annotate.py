@@ -29,10 +29,10 @@ from agentcli.environments.registry import make_world
 from agentcli.errors import AgentCliError, DataError, PolicyError, UsageError
 from agentcli.policies.protocol import Policy, Request, reply_within
 from agentcli.policies.registry import MODEL_FREE
-from agentcli.prompts.annotate import Annotation
 from agentcli.prompts.full import Full
-from agentcli.prompts.protocol import Answer, Dialect, Moment
+from agentcli.prompts.protocol import Answer, Dialect, Message, Moment
 from agentcli.prompts.registry import make_dialect
+from agentcli.prompts.tagged import REASONING_TAGS, one_line
 from agentcli.records.files import derive_seed, read_records
 from agentcli.records.pictures import folder_beside, read_picture, read_pictures
 from agentcli.records.runs import RunDirectory
@@ -59,6 +59,17 @@ Key = tuple[str, int]
 """A hash of what annotation does not change of a tree, and which of its equals it is."""
 INTERVAL = 5
 """Steps per row of the paper's Table 9."""
+REQUEST = """\
+The action at this moment is already decided, only the reasoning is missing. The \
+action is:
+{action}
+
+Write the reasoning that leads to this very action: one short sentence in the agent's \
+own voice, about nothing that it cannot
+know yet. Choose <explore> only where it lacks something that it has to find out, or \
+where the last result is not what it
+expected; otherwise <think>. Answer in the form above, with this action word for \
+word."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -474,3 +485,53 @@ def _context(tree: Tree, step: Step, folder: Path) -> Context:
         admissible=tuple(step.admissible),
         pictures=tuple(pictures),
     )
+
+
+class Annotation:
+    """The dialect that asks for the reasoning behind `action`, as `agent` would write it.
+
+    SPARK's teacher reviews (observation, action) sequences and "synthesizes missing
+    reasoning traces, selectively inserting <explore> tags at steps where epistemic
+    uncertainty logically arises" (App. B.4). Its prompt is not published. Here the
+    teacher sees the full prompt that an agent gets at that step, and the action that
+    was taken. It sees nothing of later steps, so the reasoning cannot refer to them.
+    `problem` says why its previous answer could not be used.
+    """
+
+    def __init__(self, agent: Dialect, action: str, problem: str | None = None) -> None:
+        self.fixed = agent.fixed
+        self._agent = agent
+        self._action = action
+        self._problem = problem
+
+    def ask(self, moment: Moment) -> Message:
+        """The agent's message, with the request added after its text."""
+        message = self._agent.ask(moment)
+        text = message.text + "\n\n" + REQUEST.format(action=self._action)
+        if self._problem is not None:
+            text += (
+                f"\n\nYour answer before this one could not be used: {self._problem}."
+            )
+        return Message((text, *message.pictures))
+
+    def read(self, response: str, moment: Moment) -> Answer:
+        """Tag, reasoning and action of an answer.
+
+        Any action other than the given one is a problem too. If the teacher thinks
+        aloud before it answers, the answer is read from the last reasoning tag on.
+        """
+        answer = self._agent.read(response, moment)
+        if answer.problem is not None:
+            last = max(response.lower().rfind(f"<{tag}>") for tag in REASONING_TAGS)
+            final = self._agent.read(response[max(last, 0) :], moment)
+            # The problem of the whole response says more than that of its end.
+            if final.problem is not None:
+                return answer
+            answer = final
+        if answer.actions[1] != one_line(self._action):
+            return Answer(problem="the action was changed")
+        return answer
+
+    def write(self, answer: Answer, moment: Moment) -> str:
+        """The response in the agent's format."""
+        return self._agent.write(answer, moment)

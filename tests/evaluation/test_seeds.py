@@ -4,7 +4,7 @@ import math
 from statistics import stdev
 
 import pytest
-from agentcli.evaluation.seeds import area_under, paired_t, steps_to_level
+from agentcli.evaluation.statistics import area_under, paired_t, steps_to_level
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats

@@ -1,11 +1,11 @@
 """Asking a teacher for the reasoning behind an action: what its message holds, and which answers serve."""
 
 from agentcli.environments.protocol import Context
-from agentcli.prompts.annotate import Annotation
 from agentcli.prompts.full import Full
 from agentcli.prompts.protocol import Answer, Moment
 from agentcli.records.settings import EnvironmentSettings, PromptSettings
 from agentcli.records.types import Task
+from agentcli.stages.annotate import Annotation
 from toy_world import ToyWorld
 
 AGENT = Full(PromptSettings(), ToyWorld(EnvironmentSettings()))
