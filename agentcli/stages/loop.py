@@ -11,6 +11,7 @@ without them.
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ from agentcli.stages.train import (
 )
 from agentcli.stages.update import (
     IterationUpdate,
+    modules_passed_over,
     release_memory,
     train_in_children,
     training_processes,
@@ -341,7 +343,10 @@ async def perform(plan: LoopPlan, session: Session) -> StageRecord:
             f"{settings.credit['method']} comes with"
         )
     iterations = Iterations(plan, session)
-    lines = await iterations.run()
+    objective = make_objective(settings.train.objective)
+    # A child that trains imports for itself.
+    with nullcontext() if plan.processes else modules_passed_over(objective):
+        lines = await iterations.run()
     history = [round(line.figures["rollout/success"], 4) for line in lines]
     statistics: dict[str, Any] = {"success": history}
     if any(iterations.fork_depths):

@@ -158,10 +158,13 @@ class Objective:
                 f"train.objective {self.name}: reads credit; write some with: "
                 f"{self.credit_maker}"
             )
-        module, _, name = self.training.partition(":")
-        training = getattr(import_module(module), name)
-        statistics: dict[str, Any] = training(job).train(*inputs)
+        statistics: dict[str, Any] = self.load()(job).train(*inputs)
         return statistics
+
+    def load(self) -> Any:
+        """The class of its training, imported."""
+        module, _, name = self.training.partition(":")
+        return getattr(import_module(module), name)
 
     def anchored(self, settings: TrainSettings) -> bool:
         """Whether the initial model is the reference in all iterations of a loop."""
