@@ -20,6 +20,8 @@ from agentcli.records.types import Count, Outcome, Record, Step, Tree
 
 OFTEN = 0.5
 """Above this share something is said of what recurs or is missing."""
+FEW = 0.75
+"""Below this share of distinct siblings: in pairs, half of the forks repeat."""
 SOME = 0.05
 """Above this share of refused moves something is said of the penalty."""
 SURE = 0.9
@@ -208,12 +210,12 @@ RULES: tuple[tuple[str, str, Callable[[float], bool], str], ...] = (
     (
         "distinct",
         "distinct actions at forks",
-        lambda share: share < OFTEN,
+        lambda share: share < FEW,
         "forks buy the same action again: rollout.distinct, or a higher temperature",
     ),
     (
         "first_forks",
-        "forks after the first step",
+        "forks right after the first step",
         lambda share: share >= FIRST,
         "no later state was forked: fewer tags in the demonstrations, or carl",
     ),
