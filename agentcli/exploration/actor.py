@@ -195,7 +195,9 @@ class Actor:
         # One number for each response that can be drawn here: it makes the seed.
         number = index * (self.settings.rollout.distinct + 1) + attempt
         asked = conversation_text(request.message, request.continued)
-        parsed = await self._parsed(node, number, asked, reply.text)
+        parsed = await self._parsed(node, index, number, asked, reply.text)
+        if isinstance(parsed, str):
+            return Response(request.message, reply, answer, error=parsed)
         return Response(
             request.message, reply, parsed or answer, parsed=parsed is not None
         )
@@ -238,14 +240,16 @@ class Actor:
         node: Node,
         message: Message,
         index: int = 0,
+        child: int | None = None,
     ) -> Reply | str:
         """The reply of the method's further model `name` to a message about `node`.
 
         The seed is derived from the node's lineage, the name and `index`, the number of
         the question at the node. Tokens are charged. If the model fails, the fault is
         returned instead of a reply, and `tree` makes the leaves at or below the node
-        errored (all leaves if there are none there). A policy without a model answers
-        with an action, so it cannot be asked at the end of a trajectory. Raises
+        errored (all leaves if there are none there). A question about one response at
+        the node gives its index as `child`: its siblings stay. A policy without a model
+        answers with an action, so it cannot be asked at the end of a trajectory. Raises
         UsageError for a model that is not set.
         """
         chosen = self.settings.rollout.further_models.get(name)
@@ -265,7 +269,8 @@ class Actor:
             reply = await self._reply(self._models[name], request)
         except (EngineError, PolicyError) as error:
             fault = f"rollout.{name}: {error}"
-            self._unanswered[node.lineage, name, index] = fault
+            about = node.lineage if child is None else (*node.lineage, child)
+            self._unanswered[about, name, index] = fault
             return fault
         self._charge(reply, same_prompt=False)
         return reply
@@ -342,19 +347,19 @@ class Actor:
         return self.tree(rollout.method)
 
     async def _parsed(
-        self, node: Node, number: int, prompt: str, response: str
-    ) -> Answer | None:
+        self, node: Node, index: int, number: int, prompt: str, response: str
+    ) -> Answer | str | None:
         """The content of an unreadable response, as the parser rewrites it.
 
         A parser is a model that is asked about every response that the dialect cannot
         read; its reply is read by the same rules. In Rare-tool section 3.1 a small
-        model extracts the letter of every answer. None if the reply has no content.
+        model extracts the letter of every answer. None if the reply has no content; the
+        fault if the parser failed.
         """
         message = Message((PARSER.format(prompt=prompt, response=response),))
-        reply = await self.ask("parser", node, message, number)
-        # If the parser fails, `ask` has already arranged for an errored leaf.
+        reply = await self.ask("parser", node, message, number, index)
         if isinstance(reply, str):
-            return None
+            return reply
         answer = self.dialect.read(reply.text, node.moment)
         return None if answer.problem else answer
 

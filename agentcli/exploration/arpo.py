@@ -6,7 +6,8 @@ P = alpha + beta * (H_t - H_initial) > tau (eq. 28), the state in which this res
 was sampled gets Z = B - 1 more responses, as long as the budget of N leaves lasts. Only
 the first response in a state decides. The initial state is never branched, because no
 call was made before it. When all trajectories have ended, the rest of the budget is
-spent on new trajectories from the initial state.
+spent on new trajectories from the initial state: CARL wants equally many leaves
+(section 6.2) and does not say where they come from.
 """
 
 import msgspec
@@ -41,7 +42,7 @@ async def explore(actor: Actor, settings: ArpoRollout) -> Tree:
     root = await actor.start()
     # Z = B - 1. N is shared by all trajectories, first come in the fixed order.
     leaves = await branch_out(actor, settings, root, rises, "at")
-    # App. C.5: what the triggers left of N goes to new trajectories.
+    # Ours: what the triggers left of N goes to new trajectories.
     left = settings.leaves - leaves
     await follow_all(actor, root, range(settings.roots, settings.roots + left))
     return actor.tree("arpo")

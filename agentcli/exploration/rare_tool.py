@@ -40,6 +40,7 @@ class RareToolRollout(RolloutSettings, kw_only=True):
 
     capability: ClassVar[type] = Toolbox
     replaces: ClassVar[bool] = True
+    redraws: ClassVar[bool] = False
 
     judge: JudgeSettings = field(
         default_factory=partial(JudgeSettings, kind=TOOL_JUDGE)

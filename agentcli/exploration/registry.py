@@ -27,7 +27,7 @@ METHODS = {
     "carl": "agentcli.exploration.carl",
     "arpo": "agentcli.exploration.arpo",
     "treerl": "agentcli.exploration.treerl",
-    # Grows trees as treerl does; only the credit differs (CARL App. C.5).
+    # Grows trees as treerl does; only the credit differs (CARL App. C.5; treerl.py).
     "treerpo": "agentcli.exploration.treerl",
     "dpepo": "agentcli.exploration.dpepo",
     "rare-tool": "agentcli.exploration.rare_tool",

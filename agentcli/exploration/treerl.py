@@ -1,8 +1,9 @@
 """treerl and treerpo: fork random nodes until there are N leaves (CARL App. C.5).
 
 Both papers grow full trees, exponential in depth. For agents, CARL forks "a limited
-number of nodes" at random instead, in both methods. That is CARL's growth with states
-drawn at random; the two methods differ only in their credit.
+number of nodes" at random instead; it says so of TreeRPO, and of TreeRL the credit
+alone, so that here both grow alike and differ only in their credit. That is CARL's
+growth with states drawn at random.
 """
 
 from agentcli.exploration.actor import Actor

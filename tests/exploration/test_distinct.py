@@ -246,9 +246,10 @@ def test_a_fault_of_ours_leaves_nobody_waiting() -> None:
     assert reached.step.action == "a"
 
 
-def test_votes_refuse_it() -> None:
+@pytest.mark.parametrize("method", ["test-time-branch", "rare-tool", "criticality"])
+def test_methods_that_never_draw_again_refuse_it(method: str) -> None:
     refused(
-        lambda: check(Settings(rollout=rollout_settings(method="test-time-branch", distinct=2))),
+        lambda: check(Settings(rollout=rollout_settings(method=method, distinct=2))),
         names="rollout.distinct",
     )
     check(Settings(rollout=rollout_settings(method="spark", distinct=2)))

@@ -99,6 +99,15 @@ def test_a_parser_that_breaks_is_an_error_with_its_cause() -> None:
     assert all("rollout.parser" in str(end.error) for end in ends)
 
 
+def test_a_parser_that_breaks_once_takes_no_sibling_with_it() -> None:
+    broken = Answer({"error": "no"}, status=400)
+    more = ("--samples", "4", "--tasks", "1")
+    ((tree,), _) = evaluated(THOUGHTS, lambda _, before: broken if before == 1 else completion(LETTER), *more)
+    outcomes = [step.outcome for step in tree.steps]
+    assert len(outcomes) == 4
+    assert outcomes.count(Outcome.ERRORED) == 1
+
+
 def test_a_parser_without_a_server_is_refused() -> None:
     words = ("eval", "--preset", "./quiz.yaml", "--base-url", "http://127.0.0.1:9/v1", "-o", "x", "-q")
     refused(agentcli(*words, "--set", "rollout.parser.kind=openai"), 2, "rollout.parser.endpoint.base_url", "--set")

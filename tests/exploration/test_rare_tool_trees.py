@@ -228,3 +228,11 @@ def test_a_conversation_is_refused_because_it_would_name_another_tool_than_was_r
     assert done.code == 2
     assert "rare-tool" in done.stderr
     assert "prompt.style chat" in done.stderr
+
+
+def test_a_judge_that_fails_once_takes_no_sibling_with_it() -> None:
+    with server(verdict(), Answer({"error": "no"}, status=400), *[verdict()] * 40) as served:
+        (tree,) = roll("x", *asking(served, "--leaves", "3", "--concurrency", "1"))
+    ends = [trajectory[-1].outcome for trajectory in paths(tree)]
+    assert len(ends) == 3
+    assert ends.count(Outcome.ERRORED) == 1
