@@ -211,7 +211,8 @@ RULES: tuple[tuple[str, str, Callable[[float], bool], str], ...] = (
         "distinct",
         "distinct actions at forks",
         lambda share: share < FEW,
-        "forks buy the same action again: rollout.distinct, or a higher temperature",
+        "forks buy the same action again; rollout.distinct draws others, which has helped "
+        "nowhere yet",
     ),
     (
         "first_forks",
