@@ -195,7 +195,7 @@ class Actor:
         # One number for each response that can be drawn here: it makes the seed.
         number = index * (self.settings.rollout.distinct + 1) + attempt
         asked = conversation_text(request.message, request.continued)
-        parsed = await self._parsed(node, index, number, asked, reply.text)
+        parsed = await self._parsed(node, number, asked, reply.text)
         if isinstance(parsed, str):
             return Response(request.message, reply, answer, error=parsed)
         return Response(
@@ -240,17 +240,18 @@ class Actor:
         node: Node,
         message: Message,
         index: int = 0,
-        child: int | None = None,
+        of_response: bool = False,
     ) -> Reply | str:
         """The reply of the method's further model `name` to a message about `node`.
 
         The seed is derived from the node's lineage, the name and `index`, the number of
         the question at the node. Tokens are charged. If the model fails, the fault is
         returned instead of a reply, and `tree` makes the leaves at or below the node
-        errored (all leaves if there are none there). A question about one response at
-        the node gives its index as `child`: its siblings stay. A policy without a model
-        answers with an action, so it cannot be asked at the end of a trajectory. Raises
-        UsageError for a model that is not set.
+        errored (all leaves if there are none there). With `of_response`, the question
+        is about one response that was not executed yet, and the caller puts the fault
+        in its `error`: its siblings stay. A policy without a model answers with an
+        action, so it cannot be asked at the end of a trajectory. Raises UsageError for
+        a model that is not set.
         """
         chosen = self.settings.rollout.further_models.get(name)
         if chosen is None:
@@ -269,8 +270,8 @@ class Actor:
             reply = await self._reply(self._models[name], request)
         except (EngineError, PolicyError) as error:
             fault = f"rollout.{name}: {error}"
-            about = node.lineage if child is None else (*node.lineage, child)
-            self._unanswered[about, name, index] = fault
+            if not of_response:
+                self._unanswered[node.lineage, name, index] = fault
             return fault
         self._charge(reply, same_prompt=False)
         return reply
@@ -347,7 +348,7 @@ class Actor:
         return self.tree(rollout.method)
 
     async def _parsed(
-        self, node: Node, index: int, number: int, prompt: str, response: str
+        self, node: Node, number: int, prompt: str, response: str
     ) -> Answer | str | None:
         """The content of an unreadable response, as the parser rewrites it.
 
@@ -357,7 +358,7 @@ class Actor:
         fault if the parser failed.
         """
         message = Message((PARSER.format(prompt=prompt, response=response),))
-        reply = await self.ask("parser", node, message, number, index)
+        reply = await self.ask("parser", node, message, number, of_response=True)
         if isinstance(reply, str):
             return reply
         answer = self.dialect.read(reply.text, node.moment)

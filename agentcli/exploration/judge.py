@@ -86,7 +86,7 @@ async def ask_judge(
         # No two questions at a node share a number, since it makes the seed.
         number = index * settings.attempts + attempt
         message = judge_message(context, tools, thought, query, problem)
-        reply = await actor.ask("judge", node, message, number, index)
+        reply = await actor.ask("judge", node, message, number, of_response=True)
         if isinstance(reply, str):
             return reply
         verdict = read_verdict(reply.text, names)
