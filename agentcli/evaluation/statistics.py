@@ -1,9 +1,9 @@
 """Intervals, paired tests, areas and levels: plain numbers in, plain numbers out.
 
 scipy could do most of this, but loading it takes 75 MB and a second, longer than all
-the rest of `compare`. The tests compare these few lines with scipy's results; only
-Student's t over seeds is its own. scipy's
-exact signed-rank test does not handle ties. Every random draw has a fixed seed.
+the rest of `compare`. The tests compare these few lines with scipy's results. Student's
+t, which studies alone need, is scipy's. Its exact signed-rank test does not handle
+ties. Every random draw has a fixed seed.
 """
 
 import math
