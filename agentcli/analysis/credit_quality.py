@@ -29,10 +29,10 @@ from agentcli.analysis.policy_gradients import (
     Pushes,
     appraise,
     arm_of,
+    check_shared,
     environment_of,
     estimates,
     objective_gradient,
-    refuse_unused,
     why_not,
 )
 from agentcli.analysis.study import difference
@@ -136,6 +136,7 @@ def plan(
     if study.knobs:
         chosen.add(study.reference)
     methods = [name for name in study.methods if name in chosen]
+    check_shared(study, path)
     place = "seeds" if seeds is None else "--seeds"
     made = QualityPlan(study, out, methods, seeds_of(seeds or str(study.seeds), place))
     for tunnel, choice in study.places().items():
@@ -152,7 +153,6 @@ def plan(
         for seed in made.seeds:
             for names in sharing.values():
                 made.jobs.append(QualityJob(tunnel, tuple(names), seed))
-    refuse_unused(study, path)
     return made
 
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from agentcli.analysis.tabular import Field
-from agentcli.credit.registry import Assign, known, switches_of
+from agentcli.credit.registry import Assign, known, switches_class, switches_of
 from agentcli.credit.registry import make as make_credit
 from agentcli.errors import UsageError
 from agentcli.exploration.registry import check
@@ -84,24 +85,31 @@ def _arm_of(study: Tunnels, name: str, tunnel: TunnelChoice) -> MeasuredArm:
     return MeasuredArm(credit_name, assign, switches, rollout, aggregate)
 
 
-def refuse_unused(study: Tunnels, path: Path) -> None:
-    """Raises UsageError for a shared setting that none of the methods has.
+def check_shared(study: Tunnels, path: Path) -> None:
+    """Raises UsageError for a shared setting with a bad value, or that no method has.
 
     `path` is the study's file.
     """
-    grown: set[str] = set()
-    credited: set[str] = set()
+    grown: list[type[msgspec.Struct]] = []
+    credited: list[type[msgspec.Struct]] = []
     for name, given in study.methods.items():
-        grown |= {
-            *rollout_class(given.rollout.get("method", "chain")).__struct_fields__
-        }
-        credited |= {*switches_of(given.credit.get("method", name))}
+        try:
+            grown.append(rollout_class(given.rollout.get("method", "chain")))
+            credited.append(switches_class(given.credit.get("method", name)))
+        except UsageError as error:
+            raise UsageError(f"{path}: methods.{name}: {error}") from error
     shared = [("rollout", study.rollout, grown)]
     for key, choices in (("tunnels", study.tunnels), ("knobs", study.knobs)):
         for name, choice in choices.items():
             shared.append((f"{key}.{name}.rollout", choice.rollout, grown))
             shared.append((f"{key}.{name}.credit", choice.credit, credited))
-    for place, values, names in shared:
+    for place, values, kinds in shared:
+        if "method" in values:
+            raise UsageError(f"{path}: {place}.method: is said at methods.NAME")
+        names: set[str] = set()
+        for kind in kinds:
+            read(_kept(values, kind.__struct_fields__), kind, f"{path}: {place}.")
+            names.update(kind.__struct_fields__)
         for name in values.keys() - names:
             problem = f"none of the methods has it; {nearest(name, names)}"
             raise UsageError(f"{path}: {place}.{name}: {problem}")
