@@ -1,9 +1,9 @@
 """An HTTP client with deadlines, retries and a rate limit.
 
 It does not depend on prompts or on the protocol used over it. Nothing that the server
-sends is trusted (records/http.py). The waits that it asks for are limited. The key is
-removed from all answers. Error texts become one line. Proxies set in the environment
-(HTTP_PROXY, ...) are used for loopback addresses too, unless NO_PROXY lists them.
+sends is trusted (records/http.py). The waits that it asks for are limited. Error texts
+become one line without the key. Proxies set in the environment (HTTP_PROXY, ...) are
+used for loopback addresses too, unless NO_PROXY lists them.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
@@ -44,8 +43,7 @@ CONNECTIONS = 256
 LARGEST_BODY = 32 * 2**20
 """Most bytes of an answer."""
 SHORTEST_SECRET = 8
-"""In characters. A shorter key, such as EMPTY, is not secret but may occur in a reply.
-"""
+"""In characters. A shorter key, such as EMPTY, is not secret but may occur in a URL."""
 TEXT_SHOWN = 300
 """Most characters of a server's error text in our messages."""
 
@@ -196,10 +194,9 @@ class Endpoint:
                 self._reached = True
                 raise _Passing(self._clean(str(error))) from None
         self._reached = True
-        data = self._without_key(answer.body)
         if answer.is_success:
-            return data
-        raise self._refusal(url, answer, data)
+            return answer.body
+        raise self._refusal(url, answer)
 
     async def _turn(self) -> None:
         """Waits until this attempt may start.
@@ -214,11 +211,11 @@ class Endpoint:
             if rate is not None:
                 self._not_before = self._clock() + 60.0 / rate
 
-    def _refusal(self, url: str, answer: HttpAnswer, data: bytes) -> Exception:
+    def _refusal(self, url: str, answer: HttpAnswer) -> Exception:
         """The exception for a failed request, temporary or permanent."""
         status = answer.status
-        text = data.decode("utf-8", "replace")
-        explanation = self._clean(_error_message(data, text))
+        text = answer.body.decode("utf-8", "replace")
+        explanation = self._clean(_error_message(text))
         if 300 <= status < 400 and "location" in answer.headers:
             explanation = f"it moved to {self._clean(answer.headers['location'])}"
         reason = f"answered {status}"
@@ -234,17 +231,6 @@ class Endpoint:
         if after:
             self._not_before = max(self._not_before, self._clock() + after)
         return _Passing(reason, status, text, after)
-
-    def _without_key(self, data: bytes) -> bytes:
-        """The body of an answer, with the key replaced by ***."""
-        if self._key is None or len(self._key) < SHORTEST_SECRET:
-            return data
-        # With escapes the key can be spelt in other ways.
-        if b"\\" in data:
-            with suppress(*UNREADABLE):
-                data = msgspec.json.encode(msgspec.json.decode(data))
-        spelled = msgspec.json.encode(self._key)[1:-1]
-        return data.replace(spelled, b"***").replace(self._key.encode(), b"***")
 
     def _clean(self, text: str) -> str:
         """The text as one printable line, without the key."""
@@ -277,10 +263,10 @@ def base_url(settings: EndpointSettings, key: str | None = None) -> str:
     )
 
 
-def _error_message(data: bytes, text: str) -> str:
+def _error_message(text: str) -> str:
     """The message in one of the usual JSON error formats, else the whole text."""
     try:
-        value = msgspec.json.decode(data)
+        value = msgspec.json.decode(text)
     except UNREADABLE:
         return text
     for name in ("error", "message", "detail"):

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -26,7 +25,7 @@ from agentcli.errors import (
     UsageError,
 )
 from agentcli.policies.chat import prompt_ids, set_template_kwargs
-from agentcli.records.faults import UNREADABLE, printable
+from agentcli.records.faults import UNREADABLE
 from agentcli.records.free_memory import lacks_memory
 from agentcli.records.regular import is_there, open_regular, read_regular
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-STDOUT = 1
+STDOUT, STDERR = 1, 2
 DTYPES = ("float32", "bfloat16", "float16")
 CONFIG = "config.json"
 TOKENIZER = "tokenizer_config.json"
@@ -484,10 +483,7 @@ def only_errors_logged() -> Iterator[None]:
 
 @contextlib.contextmanager
 def stdout_on_stderr() -> Iterator[None]:
-    """Moves what compiled code prints on stdout to stderr, made printable.
-
-    A library may quote a file of the model there.
-    """
+    """Moves what compiled code prints on stdout to stderr: stdout is for results."""
     with contextlib.ExitStack() as stack:
         # Without a stdout there is nothing to keep clean.
         with contextlib.suppress(OSError):
@@ -495,15 +491,6 @@ def stdout_on_stderr() -> Iterator[None]:
                 sys.stdout.flush()
             ours = os.dup(STDOUT)
             stack.callback(os.close, ours)
-            aside = stack.enter_context(tempfile.TemporaryFile())
-            os.dup2(aside.fileno(), STDOUT)
-            stack.callback(_show, aside.fileno())
+            os.dup2(STDERR, STDOUT)
             stack.callback(os.dup2, ours, STDOUT)
         yield
-
-
-def _show(descriptor: int) -> None:
-    """Prints the lines of a file on stderr."""
-    size = os.fstat(descriptor).st_size
-    for line in os.pread(descriptor, size, 0).decode(errors="replace").splitlines():
-        print(printable(line), file=sys.stderr)

@@ -23,12 +23,12 @@ POLICIES = {
     "transformers": "agentcli.policies.registry:transformers",
     "vllm": "agentcli.policies.registry:vllm",
     "openai": "agentcli.policies.registry:openai",
-    "expert": "agentcli.policies.registry:expert",
-    "search": "agentcli.policies.registry:search",
-    "random": "agentcli.policies.registry:random",
+    "expert": "agentcli.policies.registry:model_free",
+    "search": "agentcli.policies.registry:model_free",
+    "random": "agentcli.policies.registry:model_free",
     "demonstrator": "agentcli.policies.registry:demonstrator",
-    "tool-judge": "agentcli.policies.registry:tool_judge",
-    "plausible": "agentcli.policies.registry:plausible",
+    "tool-judge": "agentcli.policies.registry:model_free",
+    "plausible": "agentcli.policies.registry:model_free",
 }
 """Name -> "module:function". demonstrator: the policy described by settings.demos, with
 its deliberate faults.
@@ -127,31 +127,26 @@ def openai(
     return OpenAIPolicy(policy, key_from_environment(policy.endpoint.api_key_variable))
 
 
-def expert(
+def model_free(
     settings: Settings, world: World, pool: Any, model_dir: str | None
 ) -> Policy:
-    """The expert that follows a plan computed from the true state."""
-    from agentcli.policies.model_free import Expert
+    """The policy without a model that the settings name.
 
-    return Expert(pool, world.card.exploring)
-
-
-def search(
-    settings: Settings, world: World, pool: Any, model_dir: str | None
-) -> Policy:
-    """The world's expert that has to search for things."""
+    tool-judge and plausible are for `rollout.judge`, and cannot act.
+    """
+    from agentcli.policies.model_free import Expert, KindJudge, ToolJudge, Uniform
     from agentcli.policies.searcher import Searcher
 
-    return Searcher(world)
-
-
-def random(
-    settings: Settings, world: World, pool: Any, model_dir: str | None
-) -> Policy:
-    """A policy that takes any admissible action."""
-    from agentcli.policies.model_free import Uniform
-
-    return Uniform()
+    kind = settings.policy.kind
+    if kind == "expert":
+        return Expert(pool, world.card.exploring)
+    if kind == "search":
+        return Searcher(world)
+    if kind == "random":
+        return Uniform()
+    if kind == "tool-judge":
+        return ToolJudge(pool)
+    return KindJudge(world_as(world, Forejudging, "policy.kind", kind))
 
 
 def demonstrator(
@@ -169,21 +164,3 @@ def demonstrator(
         msgspec.structs.replace(settings, policy=kind), world, pool, model_dir
     )
     return Demonstrator(inner, world, settings.demos)
-
-
-def tool_judge(
-    settings: Settings, world: World, pool: Any, model_dir: str | None
-) -> Policy:
-    """The engine's own verdict on a query. It is for `rollout.judge` and cannot act."""
-    from agentcli.policies.model_free import ToolJudge
-
-    return ToolJudge(pool)
-
-
-def plausible(
-    settings: Settings, world: World, pool: Any, model_dir: str | None
-) -> Policy:
-    """The world's verdict on its tools by their kind. It judges, and cannot act."""
-    from agentcli.policies.model_free import KindJudge
-
-    return KindJudge(world_as(world, Forejudging, "policy.kind", "plausible"))

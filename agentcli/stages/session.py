@@ -383,9 +383,7 @@ class Session:
         if tracking.to and self.run.tracking in self.plan.outputs:
             from agentcli.training.loop.trackers import check_trackers
 
-            overwrite = self.invocation.overwrite
-            folder = self.run.path if overwrite else self.run.tracking
-            check_trackers(tracking, folder)
+            check_trackers(tracking)
 
 
 Perform = Callable[[PlanT, Session], Result | Coroutine[Any, Any, Result]]

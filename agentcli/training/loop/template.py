@@ -42,7 +42,6 @@ from agentcli.training.loop.snapshots import (
 from agentcli.training.loop.trackers import (
     Sampled,
     Tracked,
-    check_trackers,
     open_trackers,
 )
 from agentcli.training.loop.trainer import (
@@ -53,23 +52,15 @@ from agentcli.training.loop.trainer import (
     trainer_seed,
 )
 from agentcli.training.metrics import MetricsLine
-from agentcli.training.objectives import (
-    check_sharding,
-    make_objective,
-    not_read,
-    options_of,
-)
+from agentcli.training.objectives import make_objective, not_read, options_of
 
 
 def start(job: Job[Any]) -> Processes:
-    """Checks everything possible before any work, and seeds all global generators.
+    """The processes of this training; seeds all global generators.
 
-    Raises UsageError for a launcher that started only one of several processes and for
-    a model that cannot be sharded, MissingError for a tracker that is not installed.
+    Raises UsageError for a launcher that started only one of several processes.
     """
-    check_trackers(job.tracking)
     processes = announced_processes()
-    check_sharding(job.stage, job.settings, processes.size)
     if processes.size > 1:
         # If the launcher is killed, its processes would wait for each other forever.
         die_with_parent(signal.SIGKILL)
@@ -173,8 +164,8 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
 
         Returns the statistics for the manifest, when all processes have finished.
         Raises DataError for files that do not belong together or contain nothing to
-        train on, UsageError for settings that cannot take effect, MissingError for a
-        missing tracker, AgentCliError if a loss is not finite.
+        train on, UsageError for settings that cannot take effect, AgentCliError if a
+        loss is not finite or a tracker does not open.
         """
         self.processes = start(self.job)
         updates = self.rows(*inputs)
