@@ -55,19 +55,19 @@ class Ours:
     def __init__(self, model: Any, plan: UpdatePlan) -> None:
         arguments = trainer_arguments(TrainingArguments, 0, plan.processes)
         self._trainer = PolicyTrainer(model, arguments, plan, 0, TrainSettings(beta=0))
-        self._batches = self._trainer.microbatches(0)
+        self._parts = self._trainer.parts(0)
         self._model = model
 
     def run(self) -> None:
         """Forward and backward over all microbatches."""
-        for number in range(len(self._batches)):
-            batch = self._batches[number]
+        for part in self._parts:
+            batch = self._trainer.collate(part)
             self._trainer.compute_loss(self._model, batch).backward()
         self._model.zero_grad()
 
     def tokens(self) -> tuple[int, int]:
         """The tokens of the rows, and those that are run."""
-        batches = [self._batches[number] for number in range(len(self._batches))]
+        batches = [self._trainer.collate(part) for part in self._parts]
         read = sum(int(batch["read_1"]) for batch in batches)
         return read, sum(int(batch["run_1"]) for batch in batches)
 

@@ -66,7 +66,6 @@ from agentcli.training.loop.forward import named_pictures, pad_rows, target_scor
 from agentcli.training.loop.job import Job
 from agentcli.training.loop.microbatches import (
     Limit,
-    Microbatches,
     Packing,
     PackingChoice,
     RowPath,
@@ -497,17 +496,17 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         super().__init__(
             model=model,
             args=args,
-            # TRL demands a dataset; what is trained on comes from `microbatches`.
+            # TRL demands a dataset; what is trained on comes from `parts`.
             train_dataset=Dataset.from_dict({"part": list(range(len(parts)))}),
             processing_class=tokenizer,
         )
 
-    def microbatches(self, done: int) -> Microbatches[SamplePart]:
+    def parts(self, done: int) -> Sequence[SamplePart]:
         """This rank's microbatches of all updates after the first `done`."""
-        first = done * self.args.gradient_accumulation_steps
-        return Microbatches(self._parts[first:], self._batch)
+        return self._parts[done * self.args.gradient_accumulation_steps :]
 
-    def _batch(self, part: SamplePart) -> dict[str, Tensor]:
+    def collate(self, part: SamplePart) -> dict[str, Tensor]:
+        """The tensors of one microbatch."""
         tokens = {"update_tokens": torch.tensor(part.update_tokens)}
         if self._by_trl:
             batch = collate(part.samples, self._pad)

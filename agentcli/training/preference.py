@@ -25,7 +25,6 @@ Shape suffixes: T padded length. The two rows of a batch are chosen, rejected.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +42,7 @@ from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.checkpoints import load_frozen, load_trainable
 from agentcli.training.loop.distributed import Processes, sum_over_ranks
 from agentcli.training.loop.forward import StepTokeniser, scoring
-from agentcli.training.loop.microbatches import Microbatches, shuffled
+from agentcli.training.loop.microbatches import shuffled
 from agentcli.training.loop.snapshots import Facts, digest
 from agentcli.training.loop.template import ObjectiveTraining
 from agentcli.training.loop.trainer import (
@@ -129,7 +128,11 @@ class PreferenceTraining(ObjectiveTraining):
             disable_dropout=False,
             max_grad_norm=self.settings.max_grad_norm,
         )
-        reference = _reference(self.job.reference)
+        reference = None
+        if self.job.reference is not None:
+            reference = load_frozen(self.job.reference)
+            if hasattr(reference, "merge_and_unload"):  # an adapter
+                reference = reference.merge_and_unload()
         return PreferenceTrainer(
             self.model, reference, arguments, self.tokenizer, self.plan
         )
@@ -145,14 +148,6 @@ class PreferenceTraining(ObjectiveTraining):
             "final_margin": lines[-1].margin,
             "final_accuracy": lines[-1].accuracy,
         }
-
-
-def _reference(directory: str | None) -> Any | None:
-    """The reference model, with an adapter merged into its base; None stays None."""
-    if directory is None:
-        return None
-    model = load_frozen(directory)
-    return model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
 
 
 Trajectory = list[tuple[list[int], list[int]]]
@@ -266,42 +261,6 @@ Part = tuple[PairUpdate, int]
 """An update, and the index of one of its pairs."""
 
 
-def microbatches(plan: PairPlan, pad: int, done: int = 0) -> Microbatches[Part]:
-    """This rank's pairs of all updates after the first `done`, one per microbatch."""
-    processes = plan.processes
-    places = range(plan.microbatches_per_update * processes.size)
-    parts = [
-        (update, place)
-        for update in plan.updates[done:]
-        for place in places[processes.rank :: processes.size]
-    ]
-    return Microbatches(parts, partial(collate, plan, pad))
-
-
-def collate(plan: PairPlan, pad: int, part: Part) -> dict[str, Tensor]:
-    """The tensors of `batch_of` for one pair, and further inputs of the loss.
-
-    ref_chosen_logps and ref_rejected_logps are (1,), and share_1 is 1 / pairs of the
-    update.
-    """
-    update, place = part
-    if place < len(update.pairs):
-        pair = update.pairs[place]
-        batch = batch_of(plan.pairs[pair], pad)
-        reference_2 = plan.reference[pair]
-        share = 1 / len(update.pairs)
-    else:
-        # Every rank needs a forward pass: two tokens per side, which do not count.
-        filler = [([pad], [pad])]
-        batch = batch_of(TokenPair(filler, filler), pad)
-        reference_2 = torch.zeros(2)
-        share = 0.0
-    batch["ref_chosen_logps"] = reference_2[:1]
-    batch["ref_rejected_logps"] = reference_2[1:]
-    batch["share_1"] = torch.tensor([share])
-    return batch
-
-
 class PreferenceTrainer(PlannedTrainer, DPOTrainer):
     """Runs a plan, one pair at a time; its construction computes plan.reference.
 
@@ -370,9 +329,39 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
         self.ref_model = None
         return dataset
 
-    def microbatches(self, done: int) -> Microbatches[Part]:
-        """This rank's planned pairs that are not done."""
-        return microbatches(self._plan, self._pad, done)
+    def parts(self, done: int) -> list[Part]:
+        """This rank's planned pairs that are not done, one per microbatch."""
+        plan, processes = self._plan, self._plan.processes
+        places = range(plan.microbatches_per_update * processes.size)
+        return [
+            (update, place)
+            for update in plan.updates[done:]
+            for place in places[processes.rank :: processes.size]
+        ]
+
+    def collate(self, part: Part) -> dict[str, Tensor]:
+        """The tensors of `batch_of` for one pair, and further inputs of the loss.
+
+        ref_chosen_logps and ref_rejected_logps are (1,), and share_1 is 1 / pairs of
+        the update.
+        """
+        plan, pad = self._plan, self._pad
+        update, place = part
+        if place < len(update.pairs):
+            pair = update.pairs[place]
+            batch = batch_of(plan.pairs[pair], pad)
+            reference_2 = plan.reference[pair]
+            share = 1 / len(update.pairs)
+        else:
+            # Every rank needs a forward pass: two tokens per side, which do not count.
+            filler = [([pad], [pad])]
+            batch = batch_of(TokenPair(filler, filler), pad)
+            reference_2 = torch.zeros(2)
+            share = 0.0
+        batch["ref_chosen_logps"] = reference_2[:1]
+        batch["ref_rejected_logps"] = reference_2[1:]
+        batch["share_1"] = torch.tensor([share])
+        return batch
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any

@@ -77,7 +77,7 @@ def test_the_loss_on_the_cpu_is_trls(rollout, samples):
         SFTConfig, 0, Processes(0, 1), max_length=None, dataset_kwargs={"skip_prepare_dataset": True}
     )
     trainer = ImitationTrainer(model, arguments, rollout.tokenizer, [SamplePart(samples[:7], 50)])
-    ours = trainer.compute_loss(model, trainer.microbatches(0)[0])
+    ours = trainer.compute_loss(model, trainer.collate(trainer.parts(0)[0]))
     theirs = SFTTrainer.compute_loss(trainer, model, collate(samples[:7], pad=0), num_items_in_batch=torch.tensor(50))
     assert ours.item() == pytest.approx(theirs.item(), rel=1e-6)
     gradients = [torch.autograd.grad(loss, list(model.parameters())) for loss in (ours, theirs)]

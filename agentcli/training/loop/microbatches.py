@@ -23,13 +23,12 @@ of measuring time, so that a resumed training makes the same choice.
 import os
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.policies.load import placeholder_ids
@@ -42,8 +41,6 @@ from agentcli.training.loop.forward import (
     scoring,
     token_logprobs,
 )
-
-Part = TypeVar("Part")
 
 
 def shuffled(count: int, *seed: int | str) -> list[int]:
@@ -159,22 +156,6 @@ def limit_of(settings: TrainSettings | SftSettings) -> Limit:
     if isinstance(settings, SftSettings):
         return Limit(settings.samples_per_microbatch, settings.tokens_per_microbatch)
     return Limit(settings.rows_per_microbatch, settings.tokens_per_microbatch)
-
-
-class Microbatches(Dataset[dict[str, Tensor]], Generic[Part]):
-    """One rank's microbatches. `collate` builds each one on demand."""
-
-    def __init__(
-        self, parts: Sequence[Part], collate: Callable[[Part], dict[str, Tensor]]
-    ) -> None:
-        self._parts = parts
-        self._collate = collate
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return self._collate(self._parts[index])
 
 
 TokenIds = NDArray[np.int64]

@@ -16,7 +16,7 @@ import tempfile
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
 from agentcli.errors import AgentCliError, DataError
@@ -229,8 +229,8 @@ class TrainerUpdate(NamedTuple):
 class PlannedTrainer(Trainer, ABC):
     """A Trainer that runs those microbatches of a plan that are not done yet.
 
-    A subclass defines `microbatches` and `line`. `recorder` must be set before training
-    begins; it knows which updates are done.
+    A subclass defines `parts`, `collate` and `line`. `recorder` must be set before
+    training begins; it knows which updates are done.
     """
 
     recorder: Recorder[Any]
@@ -250,8 +250,12 @@ class PlannedTrainer(Trainer, ABC):
         self.model_accepts_loss_kwargs = True
 
     @abstractmethod
-    def microbatches(self, done: int) -> Dataset[dict[str, Tensor]]:
-        """This rank's microbatches, in order, of all updates after the first `done`."""
+    def parts(self, done: int) -> Sequence[Any]:
+        """This rank's microbatches, as planned, of all updates after the first `done`."""
+
+    @abstractmethod
+    def collate(self, part: Any) -> dict[str, Tensor]:
+        """The tensors of one microbatch, which are made when it is run."""
 
     @abstractmethod
     def line(self, latest: TrainerUpdate) -> MetricsLine | None:
@@ -260,7 +264,8 @@ class PlannedTrainer(Trainer, ABC):
     def get_train_dataloader(self) -> DataLoader[dict[str, Tensor]]:
         """The microbatches as planned: shuffled, padded and assigned to this rank."""
         # Not prepared by accelerate, which would deal the microbatches to ranks again.
-        return DataLoader(self.microbatches(self.recorder.done), batch_size=None)
+        planned: Any = self.parts(self.recorder.done)
+        return DataLoader(planned, batch_size=None, collate_fn=self.collate)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Any]:
         """The microbatches of one update, and the divisor of the loss."""

@@ -11,7 +11,7 @@ the first update, at the temperature at which each row was sampled.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,7 +34,6 @@ from agentcli.training.loop.forward import (
 )
 from agentcli.training.loop.microbatches import (
     Limit,
-    Microbatches,
     Packing,
     PackingChoice,
     RowPath,
@@ -189,6 +188,18 @@ class UpdatePlan:
             updates.append(replace(update, microbatches=rows))
         return replace(self, updates=updates, microbatches_per_update=count)
 
+    def parts(self, done: int = 0) -> list["Part"]:
+        """This rank's microbatches of all updates after the first `done`.
+
+        Every update has the same number.
+        """
+        of_this_rank = slice(self.processes.rank, None, self.processes.size)
+        return [
+            (update, rows)
+            for update in self.updates[done:]
+            for rows in update.microbatches[of_this_rank]
+        ]
+
     def packed(self, packing: Packing) -> "UpdatePlan":
         """The same updates, with rows that begin alike in the same microbatch."""
         return replace(self, choice=PackingChoice(packing)).dealt()
@@ -290,22 +301,6 @@ def members_of(part: Part) -> tuple[list[int], float]:
     """
     update, rows = part
     return (rows, 1.0) if rows else ([next(iter(update.weights))], 0.0)
-
-
-def microbatches(
-    plan: UpdatePlan, done: int, collate: Callable[[Part], dict[str, Tensor]]
-) -> Microbatches[Part]:
-    """This rank's microbatches of all updates after the first `done`.
-
-    Every update has the same number.
-    """
-    of_this_rank = slice(plan.processes.rank, None, plan.processes.size)
-    parts = [
-        (update, rows)
-        for update in plan.updates[done:]
-        for rows in update.microbatches[of_this_rank]
-    ]
-    return Microbatches(parts, collate)
 
 
 def collate(plan: UpdatePlan, pad: int, part: Part) -> dict[str, Tensor]:

@@ -27,7 +27,6 @@ from agentcli.training.loop.forward import (
     logprobs_look,
     target_scores,
 )
-from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.snapshots import Facts, digest
 from agentcli.training.loop.template import ObjectiveTraining
 from agentcli.training.loop.trainer import (
@@ -47,7 +46,6 @@ from agentcli.training.policy_gradient.batches import (
     UpdatePlan,
     check_packed,
     collate,
-    microbatches,
     packed_as_set,
     plan_updates,
     prepare_logprobs,
@@ -212,11 +210,11 @@ class RowTrainer(PlannedTrainer):
         self._pad = pad
         self._settings = settings
         self._sums = RunningFigures(args.device)
-        super().__init__(model=model, args=args, train_dataset=self.microbatches(0))
+        super().__init__(model=model, args=args, train_dataset=plan.parts())
 
-    def microbatches(self, done: int) -> Microbatches[Part]:
+    def parts(self, done: int) -> list[Part]:
         """This rank's planned microbatches that are not done."""
-        return microbatches(self._plan, done, self.collate)
+        return self._plan.parts(done)
 
     def collate(self, part: Part) -> dict[str, Tensor]:
         """The tensors of one microbatch."""

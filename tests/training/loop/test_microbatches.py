@@ -13,7 +13,7 @@ from agentcli.training.imitation import plan_imitation
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.forward import target_scores
 from agentcli.training.loop.microbatches import Limit, RowPath, paths_of
-from agentcli.training.policy_gradient.batches import Tokens, collate, microbatches, packed_as_set, plan_updates
+from agentcli.training.policy_gradient.batches import Tokens, collate, packed_as_set, plan_updates
 from agentcli.training.policy_gradient.losses import token_losses
 from agentcli.training.steps import Row
 from hypothesis import given, settings
@@ -109,9 +109,8 @@ def gradients(model, plans):
     """Of the first update, over all ranks."""
     model.zero_grad()
     for plan in plans:
-        batches = microbatches(plan, 0, lambda part, plan=plan: collate(plan, 0, part))
-        for number in range(plan.microbatches_per_update):
-            batch = batches[number]
+        for part in plan.parts()[: plan.microbatches_per_update]:
+            batch = collate(plan, 0, part)
             logprobs, _ = target_scores(model, batch)
             losses = token_losses(logprobs, batch, TrainSettings(beta=0.0))
             (batch["weights_N"] * losses.loss_N).sum().backward()

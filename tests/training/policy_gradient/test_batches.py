@@ -1,14 +1,13 @@
 """The plan: every row once an epoch, weights that are whole, and ranks that share the work without overlap."""
 
 import random
-from functools import partial
 
 import pytest
 import torch
 from agentcli.prompts.protocol import Message
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.distributed import Processes
-from agentcli.training.policy_gradient.batches import Tokens, collate, microbatches, plan_updates
+from agentcli.training.policy_gradient.batches import Tokens, collate, plan_updates
 from agentcli.training.steps import Row
 
 
@@ -74,9 +73,9 @@ def test_ranks_and_microbatches_cover_an_update_exactly(size, microbatch):
     rows_run = 0
     for rank in range(size):
         made = plan(rows, world=Processes(rank, size), **settings)
-        batches = microbatches(made, 0, partial(collate, made, 0))
-        assert len(batches) == len(made.updates) * made.microbatches_per_update
-        for item in (batches[index] for index in range(len(batches))):
+        parts = made.parts()
+        assert len(parts) == len(made.updates) * made.microbatches_per_update
+        for item in (collate(made, 0, part) for part in parts):
             assert len(item["ids_BT"]) <= microbatch
             assert len(item["old_N"]) == int(item["response_BT"].sum())
             rows_run += int(item["rows_1"])
@@ -94,7 +93,7 @@ def test_ranks_and_microbatches_cover_an_update_exactly(size, microbatch):
 def test_an_item_lines_up_with_its_tokens():
     rows = rows_of(6)
     made = plan(rows, rows_per_update=6)
-    item = microbatches(made, 0, partial(collate, made, 99))[0]
+    item = collate(made, 99, made.parts()[0])
     assert item["ids_BT"][item["response_BT"]].tolist() == [
         token for row in made.updates[0].microbatches[0] for token in rows[row].token_ids
     ]
