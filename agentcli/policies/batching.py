@@ -49,8 +49,7 @@ class Batcher(Generic[Item, Result]):
         linger_seconds: float,
     ) -> None:
         self.batches = 0
-        self.items = 0
-        """Both count what was processed so far."""
+        """The number of batches begun so far."""
         self._work = work
         self._key = key
         self._rows = rows
@@ -98,7 +97,6 @@ class Batcher(Generic[Item, Result]):
         """Computes one batch in the thread."""
         items = [waiter.item for waiter in batch]
         self.batches += 1
-        self.items += len(items)
         loop = asyncio.get_running_loop()
         results = await loop.run_in_executor(self._thread, self._work, items)
         answered = list(zip(batch, results, strict=True))

@@ -42,8 +42,6 @@ CONNECTIONS = 256
 """Most attempts in flight; others wait, and their deadline does not run yet."""
 LARGEST_BODY = 32 * 2**20
 """Most bytes of an answer."""
-SHORTEST_SECRET = 8
-"""In characters. A shorter key, such as EMPTY, is not secret but may occur in a URL."""
 TEXT_SHOWN = 300
 """Most characters of a server's error text in our messages."""
 
@@ -103,7 +101,7 @@ class Endpoint:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
-        self.url = base_url(settings, key)
+        self.url = base_url(settings)
         self._settings = settings
         self._key = key
         self._clock = clock
@@ -239,27 +237,18 @@ class Endpoint:
         return " ".join(line.split())[:TEXT_SHOWN]
 
 
-def base_url(settings: EndpointSettings, key: str | None = None) -> str:
-    """The base URL without a trailing slash.
-
-    Raises UsageError if it is not a URL, or if it holds the key.
-    """
+def base_url(settings: EndpointSettings) -> str:
+    """The base URL without a trailing slash. Raises UsageError if it is not a URL."""
     if not settings.base_url:
         raise UsageError(
             "policy.endpoint.base_url is not set; name the endpoint with --base-url "
             "http://HOST:PORT/v1"
         )
-    secret = f"the environment variable {settings.api_key_variable}"
-    if key and len(key) >= SHORTEST_SECRET and key in settings.base_url:
-        raise UsageError(
-            "policy.endpoint.base_url holds the key, which would be recorded; it "
-            f"belongs into {secret} alone"
-        )
     return checked_url(
         settings.base_url,
         "policy.endpoint.base_url",
         "--base-url http://HOST:PORT/v1",
-        secret,
+        f"the environment variable {settings.api_key_variable}",
     )
 
 

@@ -94,11 +94,6 @@ class TransformersPolicy:
         reply = await self._batcher.submit(item)
         return self.tokens.with_shared_tokens(reply, item, request)
 
-    @property
-    def rows_per_batch(self) -> float:
-        """Mean number of requests generated together so far."""
-        return self._batcher.items / max(1, self._batcher.batches)
-
     async def rest(self) -> None:
         """Does nothing: a training loads its own weights in addition to these."""
 

@@ -58,8 +58,7 @@ class KeptCaches:
     again if it is asked for.
     """
 
-    def __init__(self, most_bytes: int = BYTES_KEPT) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self) -> None:
         self._bytes = 0
         self._kept: OrderedDict[bytes, list[KeptLayer]] = OrderedDict()
 
@@ -89,7 +88,7 @@ class KeptCaches:
         self._drop(key)
         self._kept[key] = layers
         self._bytes += _size(layers)
-        while self._bytes > self._most_bytes:
+        while self._bytes > BYTES_KEPT:
             self._drop(next(iter(self._kept)))
 
     def clear(self) -> None:

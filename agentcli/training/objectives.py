@@ -8,8 +8,8 @@ the class named by `training` does the work: a template whose hooks each objecti
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from agentcli.errors import UsageError
@@ -115,8 +115,6 @@ class Objective:
     """Its subclass of `TrainingTemplate` (loop/template.py) as module:class."""
     reads_credit: ClassVar[bool] = True
     """Whether it learns from credit, which then weights the steps."""
-    credit_maker: ClassVar[str] = "agentcli assign-credit RUN"
-    """The command that writes the credit it reads."""
     takes_ratios: ClassVar[bool] = True
     """Whether its loss uses the ratio to the sampling policy, which greedy responses
     lack.
@@ -139,8 +137,7 @@ class Objective:
     ) -> dict[str, Any]:
         """Trains as the job says. Returns the statistics for the manifest.
 
-        Raises UsageError if credit is required and missing, and for a vision model if
-        the objective supports only text.
+        Raises UsageError for a vision model if the objective supports only text.
         """
         from agentcli.policies.load import sees
 
@@ -150,21 +147,13 @@ class Objective:
                 "policy-gradient trains such a model; set "
                 "train.objective=policy-gradient"
             )
-        inputs = [trees]
-        if credit is not None:
-            inputs.append(credit)
-        elif self.reads_credit:
-            raise UsageError(
-                f"train.objective {self.name}: reads credit; write some with: "
-                f"{self.credit_maker}"
-            )
+        inputs = [trees] if credit is None else [trees, credit]
         statistics: dict[str, Any] = self.load()(job).train(*inputs)
         return statistics
 
     def load(self) -> Any:
         """The class of its training, imported."""
-        module, _, name = self.training.partition(":")
-        return getattr(import_module(module), name)
+        return resolve_name(self.training)
 
     def anchored(self, settings: TrainSettings) -> bool:
         """Whether the initial model is the reference in all iterations of a loop."""
@@ -234,7 +223,6 @@ class ProximalPolicy(PolicyGradient):
     packs = False
     shards = False
     sees = False
-    credit_maker = "agentcli assign-credit --method ppo"
 
 
 class OfflinePpoOptions(CriticOptions, kw_only=True):
@@ -263,7 +251,6 @@ class OfflinePpo(Objective):
     options = OfflinePpoOptions
     metrics = OfflinePpoMetrics
     training = "agentcli.training.offline_ppo:OfflinePpoTraining"
-    credit_maker = "agentcli assign-credit --method rare-tool"
     # An action may be the text of a note, of which no token was sampled.
     reads_tokens = False
     unread = (

@@ -75,6 +75,8 @@ from agentcli.training.steps import (
     Row,
     TreeAndCredit,
     credited_trees,
+    refuse_greedy,
+    refuse_missing_part,
     refuse_pictures,
 )
 
@@ -185,8 +187,7 @@ def read_offline_rows(
 
     `words` counts words in notes that the tokenizer does not know. Raises DataError
     with file and line if the two files do not belong together, for credit without
-    returns, for numbers that are not finite, for a greedy response, and if there is no
-    row.
+    returns, for a greedy response, and if there is no row.
     """
     rows: list[Row] = []
     counts = OfflineCounts()
@@ -218,17 +219,15 @@ def _row(
     if entry.advantage is None:
         counts.rows_unassigned += 1
         return None
-    if RETURN not in entry.parts:
-        raise DataError(
-            f"{each.entry_place}.parts: there is no {RETURN!r}, which offline-ppo "
-            "learns; assign credit with --method rare-tool or ppo"
-        )
+    remedy = "assign credit with --method rare-tool or ppo"
+    refuse_missing_part(entry.parts, RETURN, f"{each.entry_place}.parts", remedy)
     refuse_pictures(step.pictures, each.place, "train.objective offline-ppo")
     token_ids = _action(step, chat, words)
     if not token_ids:
         counts.rows_without_tokens += 1
         return None
     counts.rows_of_notes += TRAINED in step.notes
+    refuse_greedy(step, each.place)
     return Row(
         place=each.place,
         message=message_of(step),
@@ -239,7 +238,7 @@ def _row(
         advantage=0.0,
         weight=entry.weight,
         share=1.0,
-        temperature=_temperature(step, each.place),
+        temperature=step.temperature,
         parts={RETURN: entry.parts[RETURN]},
         tree=given.line,
         prompt_ids=step.prompt_ids or None,
@@ -254,16 +253,6 @@ def _action(step: Step, chat: ChatTokens, words: UnknownWords) -> list[int]:
         words.add(ids, text)
         return ids
     return step.token_ids
-
-
-def _temperature(step: Step, place: str) -> float:
-    """The temperature of the policy that chose the action."""
-    if step.temperature == 0:
-        raise DataError(
-            f"{place}.temperature: 0: a greedy response has no distribution to take a "
-            "ratio in; sample with --temperature above 0"
-        )
-    return step.temperature
 
 
 class ActionLosses(NamedTuple):

@@ -15,7 +15,6 @@ from typing import Any
 from torch import Tensor
 from transformers import TrainingArguments
 
-from agentcli.errors import DataError
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.actor_critic import (
@@ -45,7 +44,7 @@ from agentcli.training.policy_gradient.training import (
     PolicyTraining,
     credited_rows,
 )
-from agentcli.training.steps import Row
+from agentcli.training.steps import Row, refuse_missing_part
 
 OF_CRITIC = ("value_loss", "explained_variance", "critic_grad_norm")
 """The critic's metrics whose means are in the manifest."""
@@ -61,7 +60,10 @@ class PpoTraining(PairTraining, PolicyTraining):
         """Reads rows, policy and critic. Raises DataError for credit without returns."""
         job, settings = self.job, self.settings
         rows, self.counts = credited_rows(trees, credit, settings)
-        _check_returns(rows, credit)
+        for row in rows:
+            place = f"{credit}: {row.place}"
+            remedy = "assign credit with --method ppo"
+            refuse_missing_part(row.parts, RETURN, place, remedy)
         if self.options.whiten:
             rows = whitened(rows)
         self.tokenizer = load_tokenizer(job.model, job.chat_template_kwargs)
@@ -105,16 +107,6 @@ def whitened(rows: list[Row]) -> list[Row]:
     if spread < SMALLEST_SPREAD:
         spread = 1.0
     return [replace(row, advantage=(row.advantage - mean) / spread) for row in rows]
-
-
-def _check_returns(rows: list[Row], credit: Path) -> None:
-    """Raises DataError for a row without a return to learn."""
-    for row in rows:
-        if RETURN not in row.parts:
-            raise DataError(
-                f"{credit}: {row.place}: its credit has no part {RETURN!r} that a critic "
-                "could learn; assign credit with --method ppo"
-            )
 
 
 class PpoTrainer(PolicyTrainer):

@@ -41,7 +41,12 @@ from agentcli.training.policy_gradient.batches import (
     plan_updates,
 )
 from agentcli.training.policy_gradient.training import RowTrainer, RowTraining
-from agentcli.training.steps import Row, credited_trees, refuse_pictures
+from agentcli.training.steps import (
+    Row,
+    credited_trees,
+    refuse_missing_part,
+    refuse_pictures,
+)
 
 
 class ProcessRewardTraining(RowTraining):
@@ -114,12 +119,9 @@ def read_scored_rows(
         entry, step = each.entry, each.step
         if entry.advantage is None:
             continue
-        if target not in entry.parts:
-            raise DataError(
-                f"{each.entry_place}: {shown(given.credit.method)} has no part {shown(target)}; "
-                f"it has {', '.join(sorted(entry.parts))}: name one with --set "
-                "train.options.target=PART"
-            )
+        remedy = "name one with --set train.options.target=PART"
+        place = f"{each.entry_place}: {shown(given.credit.method)}"
+        refuse_missing_part(entry.parts, target, place, remedy)
         refuse_pictures(step.pictures, each.place, "a process reward model")
         row = Row(
             place=each.place,

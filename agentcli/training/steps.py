@@ -113,13 +113,9 @@ class TreeAndCredit(NamedTuple):
     credit_place: str
 
     def steps(self) -> Iterator[CreditedStep]:
-        """The entries of the credit in order, each with its step.
-
-        Raises DataError for an advantage or weight that is not valid.
-        """
+        """The entries of the credit in order, each with its step."""
         for position, entry in enumerate(self.credit.steps):
             place = f"{self.credit_place}: steps[{position}]"
-            _check_numbers(entry, place)
             step = self.tree.steps[entry.step]
             yield CreditedStep(step, entry, f"{self.place}: steps[{step.id}]", place)
 
@@ -190,25 +186,17 @@ def read_rows(
 ) -> tuple[list[Row], RowCounts]:
     """The rows selected by `update` (TrainSettings.update), in file order, and counts.
 
-    Raises DataError with file and line if the two files do not belong together, if the
-    credit mixes methods, if an advantage or weight is not finite, if a tree was not
-    sampled from a model, if a response is greedy, and if its log-probabilities are not
-    those of the distribution it was sampled from, unless the trainer is to `recompute`
-    them.
+    Raises DataError with file and line if the two files do not belong together, if a
+    tree was not sampled from a model, if a response is greedy, and if its
+    log-probabilities are not those of the distribution it was sampled from, unless the
+    trainer is to `recompute` them.
     """
     rows: list[Row] = []
     shelf = PictureShelf()
-    method: str | None = None
     counts = RowCounts()
     for given in credited_trees(trees, credit):
         tree = given.tree
         check_sampled(tree, given.place)
-        method = method or given.credit.method
-        if given.credit.method != method:
-            raise DataError(
-                f"{given.credit_place}: method: is {shown(given.credit.method)}, of the "
-                f"lines before {shown(method)}; run assign-credit with --overwrite"
-            )
         trajectories = first_trajectories(tree)
         for entry, share in shared_entries(given, update, counts):
             step = tree.steps[entry.step]
@@ -241,7 +229,7 @@ def shared_entries(
 ) -> Iterator[tuple[StepCredit, float]]:
     """The entries of a tree that are trained on, each with its share.
 
-    `update` as in TrainSettings. Raises DataError as `read_rows` does for a number.
+    `update` as in TrainSettings.
     """
     trajectories = _unbroken(given.tree)
     entries = _trained_entries(given, update, counts)
@@ -278,13 +266,29 @@ def check_sampled(tree: Tree, place: str) -> None:
         )
 
 
-def _check_distribution(step: Step, place: str, recompute: bool) -> None:
-    """Raises DataError for a response for which the ratio is undefined."""
+def refuse_greedy(step: Step, place: str) -> None:
+    """Raises DataError for a response for which no ratio is defined."""
     if step.temperature == 0:
         raise DataError(
             f"{place}.temperature: 0: a greedy response has no behaviour policy to "
             "take a ratio to; sample with --temperature above 0"
         )
+
+
+def refuse_missing_part(
+    parts: Mapping[str, float], name: str, place: str, remedy: str
+) -> None:
+    """Raises DataError if the credit at `place` has no part with this name to learn."""
+    if name not in parts:
+        raise DataError(
+            f"{place}: has no part {shown(name)} to learn, but "
+            f"{', '.join(sorted(parts)) or 'none'}; {remedy}"
+        )
+
+
+def _check_distribution(step: Step, place: str, recompute: bool) -> None:
+    """Raises DataError where the stored log-probabilities are of no use."""
+    refuse_greedy(step, place)
     if step.logprob_temperature != step.temperature and not recompute:
         raise DataError(
             f"{place}.logprob_temperature: sampled at temperature "
@@ -294,14 +298,6 @@ def _check_distribution(step: Step, place: str, recompute: bool) -> None:
             "from a server that returns processed log-probabilities "
             "(policy.endpoint.logprobs=processed)"
         )
-
-
-def _check_numbers(entry: StepCredit, place: str) -> None:
-    """Raises DataError for an advantage or weight that is not valid."""
-    if not (math.isfinite(entry.weight) and entry.weight >= 0):
-        raise DataError(f"{place}.weight: {entry.weight} is not a finite number >= 0")
-    if entry.advantage is not None and not math.isfinite(entry.advantage):
-        raise DataError(f"{place}.advantage: {entry.advantage} is not finite")
 
 
 def _trained_entries(
@@ -316,7 +312,6 @@ def _trained_entries(
         if inherits:
             # An only child inherits the advantage of the step before it (CARL eq. 16).
             entry = msgspec.structs.replace(entry, advantage=inherited)
-            _check_numbers(entry, each.entry_place)
         if entry.advantage is None:
             counts.rows_unassigned += 1
         elif not each.step.token_ids:

@@ -12,6 +12,7 @@ from agentcli.environments.protocol import Context, Observation
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.registry import make
 from agentcli.exploration.settings import rollout_settings
+from agentcli.policies import layouts
 from agentcli.policies.chat_tokens import ChatTokens, common_prefix
 from agentcli.policies.hf import TransformersPolicy
 from agentcli.policies.layouts import KeptCaches, _size
@@ -176,13 +177,16 @@ def test_other_weights_forget_what_was_kept(model: Any, tokenizer: Any, tmp_path
     assert not kept._kept
 
 
-def test_what_was_not_used_for_longest_goes_first_and_is_computed_again(model: Any, tokenizer: Any) -> None:
+def test_what_was_not_used_for_longest_goes_first_and_is_computed_again(
+    model: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ids = torch.tensor([[5, 6, 7]])
     cache = model(ids, use_cache=True).past_key_values
     columns = torch.arange(3)
     one = KeptCaches()
     one.keep([5, 6, 7], cache, 0, columns)
-    room = KeptCaches(most_bytes=2 * one._bytes)
+    monkeypatch.setattr(layouts, "BYTES_KEPT", 2 * one._bytes)
+    room = KeptCaches()
     for name in (1, 2):
         room.keep([name], cache, 0, columns)
     assert room.get([1]) is not None

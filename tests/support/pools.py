@@ -4,7 +4,9 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest.mock import patch
 
+from agentcli.environments.engines import pool as pool_module
 from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import Observation
 from agentcli.records.settings import EnvironmentSettings
@@ -24,12 +26,15 @@ def tasks_of(settings: EnvironmentSettings) -> list[Task]:
     return ToyWorld(settings).tasks("train")
 
 
-def with_pool(settings: EnvironmentSettings, body: Callable[[EnginePool], Awaitable[Any]], **arguments: int) -> Any:
+def with_pool(
+    settings: EnvironmentSettings, body: Callable[[EnginePool], Awaitable[Any]], engines_per_worker: int = 128
+) -> Any:
     async def main() -> Any:
-        async with EnginePool(settings, **arguments) as pool:
+        async with EnginePool(settings) as pool:
             return await body(pool)
 
-    return asyncio.run(main())
+    with patch.object(pool_module, "ENGINES_PER_WORKER", engines_per_worker):
+        return asyncio.run(main())
 
 
 async def play(pool: EnginePool, state: State, *actions: str) -> State:

@@ -24,6 +24,10 @@ from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 
 ENGINES_PER_WORKER = 128
+"""Most live engines of a worker. With snapshots a task needs one engine; without them,
+one for each branch that is still growing. Beyond the limit the least recently used
+engine is reused, and its states are replayed when they are needed again.
+"""
 
 ReplyT = TypeVar("ReplyT", frames.Opened, frames.Acted, frames.Planned, frames.Judged)
 Question = frames.Act | frames.Plan | frames.Judge
@@ -68,26 +72,14 @@ class _OpenTask:
 
 
 class EnginePool:
-    """`async with EnginePool(settings) as pool:` starts `settings.processes` workers.
+    """`async with EnginePool(settings) as pool:` starts `settings.processes` workers."""
 
-    `engines_per_worker` limits the live engines of a worker. With snapshots a task
-    needs one engine; without them, one for each branch that is still growing. Beyond
-    the limit the least recently used engine is reused, and its states are replayed when
-    they are needed again. So the limit should exceed the number of tasks in flight.
-    """
-
-    def __init__(
-        self,
-        settings: EnvironmentSettings,
-        *,
-        engines_per_worker: int = ENGINES_PER_WORKER,
-    ) -> None:
+    def __init__(self, settings: EnvironmentSettings) -> None:
         self.replayed_steps = 0
         """Environment steps actually executed to restore states, for any reason."""
         self.retries = 0
         """Calls that were tried again because their process had ended."""
         self._settings = settings
-        self._engines = engines_per_worker
         self._links: list[Link] = []
         self._tasks: dict[str, _OpenTask] = {}
         self._serials = itertools.count()
@@ -113,7 +105,8 @@ class EnginePool:
         EngineError.
         """
         self._links = [
-            Link(self._settings, self._engines) for _ in range(self._settings.processes)
+            Link(self._settings, ENGINES_PER_WORKER)
+            for _ in range(self._settings.processes)
         ]
         # Where __aenter__ raises, Python does not call __aexit__.
         try:
@@ -227,11 +220,6 @@ class EnginePool:
         """The task's entry; a new task gets the worker with the fewest tasks."""
         opened = self._tasks.get(task_id)
         if opened is None:
-            if not self._links:
-                raise UsageError(
-                    "the engine pool is not open: use it as `async with "
-                    "EnginePool(settings) as pool`"
-                )
             link = min(self._links, key=lambda link: link.tasks)
             link.tasks += 1
             opened = _OpenTask(link)

@@ -402,7 +402,7 @@ class StepTokeniser:
         for an unknown token, and for pictures that the model cannot read.
         """
         tokens = [*response, *(prompt_ids or ())]
-        if min(tokens) < 0 or max(tokens) >= self._vocabulary:
+        if max(tokens) >= self._vocabulary:
             raise DataError(
                 f"{place}.token_ids: {max(tokens)} is not a token of {self._name} "
                 f"({self._vocabulary} tokens); these trees were sampled from another "
