@@ -10,7 +10,7 @@ process (LostEngineError), so that the pool replays its states, once.
 """
 
 import os
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -126,14 +126,21 @@ class OpenEnvWorld:
             settings.name, "environment.name", "http://HOST:PORT", TOKEN_VARIABLE
         )
         self.options = options_of(settings, OpenEnvOptions)
-        facts = ServerFacts(self._url, max(HTTP_SECONDS, settings.deadline_seconds))
-        schema = facts.get("/schema", OpenEnvSchema)
+        asking = Asking(
+            seconds=max(HTTP_SECONDS, settings.deadline_seconds),
+            setting="environment.deadline_seconds",
+            headers=_headers(),
+            # A proxy of the environment is not for this machine's own addresses.
+            trust_env=not _is_loopback(self._url),
+        )
+        client = BlockingHttpClient(asking)
+        schema = self._fact(client, "/schema", OpenEnvSchema)
         if schema is None:
             raise MissingError(
                 f"{self._url}: what answers there is no world: it has no /schema; "
                 "start one with: agentcli env serve NAME"
             )
-        about = facts.get("/metadata", OpenEnvMetadata)
+        about = self._fact(client, "/metadata", OpenEnvMetadata)
         self._name = about.name if about else "openenv"
         self._field = _chosen(schema.action, self.options.action, self._url)
         fields = schema.observation.get("properties", {})
@@ -157,25 +164,59 @@ class OpenEnvWorld:
     def engine(self) -> "OpenEnvEngine":
         return OpenEnvEngine(self._url, self.options, self._field, self._is_number)
 
+    def _fact(self, client: BlockingHttpClient, path: str, kind: type[T]) -> T | None:
+        """The typed answer of a path over HTTP; None if there is nothing at that path.
+
+        Raises MissingError where nobody answers, or only to others, and EngineError for
+        an answer that is not of the type.
+        """
+        place = f"{self._url}{path}"
+        try:
+            answer = client.ask("GET", place, MOST_BYTES)
+        except LongAnswerError as error:
+            raise EngineError(f"{place}: {error}") from error
+        except NoAnswerError as error:
+            raise _missing(self._url, shown(str(error))) from error
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return None
+        _refuse_status(answer.status, answer.body, place)
+        return _typed(answer.body, kind, place)
+
 
 class OpenEnvEngine:
-    """One session. States are restored by replaying the actions."""
+    """One session of a server. States are restored by replaying the actions.
+
+    Raises MissingError where nobody answers, and NoEngineLeftError where all sessions
+    are taken.
+    """
 
     def __init__(
         self, url: str, options: OpenEnvOptions, field: str, is_number: bool
     ) -> None:
-        self._connection = Connection(url)
+        self._url = url
         self._options = options
         self._field = field
         self._is_number = is_number
         names = options.actions or ()
         self._values = {name: number for number, name in enumerate(names)}
+        self._socket = _open(url)
+        # A server that has no session left says so and hangs up, perhaps before it
+        # hears anything; another one is silent until it is asked.
+        with suppress(ConnectionClosed):
+            self._send("state", {})
+        answer = self._receive()
+        if answer.type == "error" and _typed(answer.data, Fault, url).code == CAPACITY:
+            self.close()
+            raise NoEngineLeftError(
+                f"{url}: all its sessions are taken; end who plays there, or let "
+                "its server have more"
+            )
 
     def start(self, task: Task) -> Start:
         """Resets the session with the task's seed."""
         seed = seed_of(task)
         data = {**self._options.reset, "seed": seed}
-        answer = self._connection.ask("reset", data, "observation", OpenEnvStep)
+        answer = self._ask("reset", data)
         self._play = Play(self._options, seed)
         first = self._play.begin(self._text(answer), tuple(self._values))
         return Start(instruction=self._options.instruction, observation=first)
@@ -187,7 +228,7 @@ class OpenEnvEngine:
         if value is None:
             return self._play.refuse()
         data = {self._field: value}
-        answer = self._connection.ask("step", data, "observation", OpenEnvStep)
+        answer = self._ask("step", data)
         return self._play.advance(
             written,
             self._text(answer),
@@ -197,7 +238,49 @@ class OpenEnvEngine:
         )
 
     def close(self) -> None:
-        self._connection.close()
+        self._socket.close()
+
+    def _ask(self, kind: str, data: Any) -> OpenEnvStep:
+        """Sends a message; gives the step that answers it.
+
+        Raises LostEngineError for a lost session, and EngineError for what the server
+        reports.
+        """
+        try:
+            self._send(kind, data)
+        except ConnectionClosed as error:
+            raise self._lost(error) from error
+        answer = self._receive()
+        if answer.type == "error":
+            fault = _typed(answer.data, Fault, self._url)
+            text = f"{self._url}: {shown(fault.message)}"
+            raise (LostEngineError if fault.code == SESSION else EngineError)(text)
+        if answer.type != "observation":
+            raise EngineError(
+                f"{self._url}: answered {shown(answer.type)!r} to {kind}, and not "
+                "'observation'"
+            )
+        return _typed(answer.data, OpenEnvStep, self._url)
+
+    def _send(self, kind: str, data: Any) -> None:
+        self._socket.send(msgspec.json.encode({"type": kind, "data": data}), text=True)
+
+    def _receive(self) -> ServerMessage:
+        try:
+            # Without a timeout: the pool kills a worker whose call is overdue.
+            text = self._socket.recv(decode=False)
+        except ConnectionClosed as error:
+            raise self._lost(error) from error
+        return _typed(text, ServerMessage, self._url)
+
+    def _lost(self, error: ConnectionClosed) -> Exception:
+        # Not a lost session: a replay would only ask for the same long answer again.
+        if error.sent is not None and error.sent.code == TOO_BIG:
+            return EngineError(
+                f"{self._url}: its answer is longer than {MOST_BYTES} bytes"
+            )
+        reason = error.rcvd.reason if error.rcvd else "the connection broke"
+        return LostEngineError(f"{self._url}: the session is gone: {shown(reason)}")
 
     def _value(self, written: str) -> str | int | None:
         if self._values:
@@ -259,40 +342,6 @@ def _is_loopback(url: str) -> bool:
     return urlsplit(url).hostname in LOOPBACK
 
 
-class ServerFacts:
-    """What a server says without a session, over HTTP."""
-
-    def __init__(self, url: str, seconds: float = HTTP_SECONDS) -> None:
-        """An answer has `seconds` in all."""
-        self._url = url
-        # A proxy of the environment is not for this machine's own addresses.
-        asking = Asking(
-            seconds=seconds,
-            setting="environment.deadline_seconds",
-            headers=_headers(),
-            trust_env=not _is_loopback(url),
-        )
-        self._client = BlockingHttpClient(asking)
-
-    def get(self, path: str, kind: type[T]) -> T | None:
-        """The typed answer of a path; None if there is nothing at that path.
-
-        Raises MissingError where nobody answers, or only to others, and EngineError for
-        an answer that is not of the type.
-        """
-        place = f"{self._url}{path}"
-        try:
-            answer = self._client.ask("GET", place, MOST_BYTES)
-        except LongAnswerError as error:
-            raise EngineError(f"{place}: {error}") from error
-        except NoAnswerError as error:
-            raise _missing(self._url, shown(str(error))) from error
-        if answer.status == HTTPStatus.NOT_FOUND:
-            return None
-        _refuse_status(answer.status, answer.body, place)
-        return _typed(answer.body, kind, place)
-
-
 def _typed(data: "bytes | msgspec.Raw", kind: type[T], place: str) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
@@ -319,75 +368,6 @@ def _missing(url: str, fault: str) -> MissingError:
         f"{url}: no world answers ({fault}); start its server, for instance with: "
         "agentcli env serve NAME"
     )
-
-
-class Connection:
-    """One session of a server.
-
-    Raises MissingError where nobody answers, and NoEngineLeftError where all sessions
-    are taken.
-    """
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._closing = ExitStack()
-        self._socket = self._closing.enter_context(_open(url))
-        # A server that has no session left says so and hangs up, perhaps before it
-        # hears anything; another one is silent until it is asked.
-        with suppress(ConnectionClosed):
-            self._send("state", {})
-        answer = self._receive()
-        if answer.type == "error" and _typed(answer.data, Fault, url).code == CAPACITY:
-            self.close()
-            raise NoEngineLeftError(
-                f"{url}: all its sessions are taken; end who plays there, or let "
-                "its server have more"
-            )
-
-    def ask(self, kind: str, data: Any, expected: str, as_type: type[T]) -> T:
-        """Sends a message; gives the data of its answer.
-
-        Raises LostEngineError for a lost session, and EngineError for what the server
-        reports.
-        """
-        try:
-            self._send(kind, data)
-        except ConnectionClosed as error:
-            raise self._lost(error) from error
-        answer = self._receive()
-        if answer.type == "error":
-            fault = _typed(answer.data, Fault, self._url)
-            text = f"{self._url}: {shown(fault.message)}"
-            raise (LostEngineError if fault.code == SESSION else EngineError)(text)
-        if answer.type != expected:
-            raise EngineError(
-                f"{self._url}: answered {shown(answer.type)!r} to {kind}, and not "
-                f"{expected!r}"
-            )
-        return _typed(answer.data, as_type, self._url)
-
-    def close(self) -> None:
-        self._closing.close()
-
-    def _send(self, kind: str, data: Any) -> None:
-        self._socket.send(msgspec.json.encode({"type": kind, "data": data}), text=True)
-
-    def _receive(self) -> ServerMessage:
-        try:
-            # Without a timeout: the pool kills a worker whose call is overdue.
-            text = self._socket.recv(decode=False)
-        except ConnectionClosed as error:
-            raise self._lost(error) from error
-        return _typed(text, ServerMessage, self._url)
-
-    def _lost(self, error: ConnectionClosed) -> Exception:
-        # Not a lost session: a replay would only ask for the same long answer again.
-        if error.sent is not None and error.sent.code == TOO_BIG:
-            return EngineError(
-                f"{self._url}: its answer is longer than {MOST_BYTES} bytes"
-            )
-        reason = error.rcvd.reason if error.rcvd else "the connection broke"
-        return LostEngineError(f"{self._url}: the session is gone: {shown(reason)}")
 
 
 def _open(url: str) -> ClientConnection:

@@ -383,7 +383,7 @@ class ChatTokens:
         """
         _, _, text = self._rendered(EXAMPLE, EXAMPLE).rpartition(EXAMPLE)
         ids = self._tokenizer(text, add_special_tokens=False).input_ids
-        closing = self.until_end(ids)
+        closing = until_end(ids, self.ends)
         if not closing or closing[-1] not in self.ends:
             raise UsageError(
                 f"{self._tokenizer.name_or_path}: its chat template does not end the "
@@ -401,10 +401,6 @@ class ChatTokens:
         bare = response[:-1] if response[-1] in self.ends else response
         text: str = self._tokenizer.decode(bare, skip_special_tokens=True)
         return self.opened + text
-
-    def until_end(self, tokens: Sequence[int]) -> list[int]:
-        """The response up to and including its end-of-turn token."""
-        return until_end(tokens, self.ends)
 
     def reply(
         self, item: Prompted, response: Sequence[int], logprobs: Sequence[float]

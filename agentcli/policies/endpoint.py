@@ -129,34 +129,21 @@ class Endpoint:
         """Closes all connections."""
         await self._client.close()
 
-    async def get(self, path: str, read: Callable[[bytes], T]) -> T:
-        """Sends a request like `post`, but without a body."""
-        return await self._ask("GET", path, read, None, 0)
-
-    async def post(
+    async def ask(
         self,
         path: str,
         read: Callable[[bytes], T],
-        body: bytes,
-        seed: int,
+        body: bytes | None = None,
+        seed: int = 0,
     ) -> T:
-        """Sends `body` and parses the body of the answer with `read`.
+        """Posts `body`, or gets without one, and parses the answer's body with `read`.
 
         `seed` determines the jitter of pauses. Raises RequestFailed after the last
         attempt, and at the first permanent refusal. If nothing listens at the address
         and the server has never been reached, it is raised at once.
         """
-        return await self._ask("POST", path, read, body, seed)
-
-    async def _ask(
-        self,
-        method: str,
-        path: str,
-        read: Callable[[bytes], T],
-        body: bytes | None,
-        seed: int,
-    ) -> T:
         url = self.url + path
+        method = "GET" if body is None else "POST"
         attempts = self._settings.retries + 1
         for attempt in range(1, attempts + 1):
             try:

@@ -11,7 +11,7 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList
 
 from agentcli.policies.batching import Batcher
-from agentcli.policies.chat_tokens import ChatTokens, Prompted
+from agentcli.policies.chat_tokens import ChatTokens, Prompted, until_end
 from agentcli.policies.layouts import Batch, layout_of
 from agentcli.policies.load import load_model, load_tokenizer, resolve_dtype
 from agentcli.policies.protocol import Reply, Request
@@ -133,7 +133,7 @@ class TransformersPolicy:
             logprobs = sampler.logprobs(sequences)
         width = batch.ids_BT.shape[1]
         generated = sequences[: len(items), width:].tolist()
-        responses = [self.tokens.until_end(sampled) for sampled in generated]
+        responses = [until_end(row, self.tokens.ends) for row in generated]
         self._layout.keep(items, batch, responses, output.past_key_values)
         replies = []
         for item, response, row in zip(items, responses, logprobs, strict=True):

@@ -203,7 +203,7 @@ class OpenAIPolicy(Waiting):
         try:
             body = msgspec.json.encode(self._body(request))
             read = partial(read_reply, calls=bool(opening_of(request).tools))
-            return await self._endpoint.post(CHAT, read, body, request.seed)
+            return await self._endpoint.ask(CHAT, read, body, request.seed)
         except RequestFailed as failure:
             if failure.status in REFUSING and TOO_LONG.search(failure.text):
                 raise PromptTooLongError(f"{failure}; {SHORTEN}") from failure
@@ -262,7 +262,7 @@ class OpenAIPolicy(Waiting):
         """The name of the only served model. Raises UsageError if there are several."""
         url = f"{self._endpoint.url}{MODELS}"
         try:
-            names = await self._endpoint.get(MODELS, read_models)
+            names = await self._endpoint.ask(MODELS, read_models)
         except RequestFailed as failure:
             # The server has no list of models. That is not a fault: it only has to be
             # told which one to use.

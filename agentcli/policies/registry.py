@@ -94,7 +94,7 @@ def vllm(settings: Settings, world: World, pool: Any, model_dir: str | None) -> 
     """A causal language model in a vLLM engine that is started here."""
     from agentcli.policies.chat_tokens import ChatTokens, configured_ends
     from agentcli.policies.load import load_tokenizer
-    from agentcli.policies.vllm_engine import VllmEngine, VllmPolicy
+    from agentcli.policies.vllm_engine import VllmPolicy
 
     policy = settings.policy
     model = _named(model_dir)
@@ -102,7 +102,7 @@ def vllm(settings: Settings, world: World, pool: Any, model_dir: str | None) -> 
     ends = configured_ends(model)
     tokenizer = load_tokenizer(model, policy.chat_template_kwargs)
     tokens = ChatTokens(tokenizer, ends, policy.max_prompt_tokens)
-    return VllmPolicy(VllmEngine(model, settings), tokens)
+    return VllmPolicy(model, settings, tokens)
 
 
 def _named(model: str | None) -> str:

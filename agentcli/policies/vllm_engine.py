@@ -89,76 +89,22 @@ come from.
 
 
 class VllmPolicy(Waiting):
-    """Samples responses from an engine that keeps running between iterations.
+    """Samples from an engine, which keeps running between the iterations of a loop.
 
-    Requests are passed to it one by one, since it batches them itself. It caches the
-    keys and values of prompts, so that siblings' prompts are computed once. Of several
-    replicas one answers all requests of a task.
+    The engine holds a model, or a base model with an adapter, and has room for adapters
+    up to the rank train.lora.rank. Requests are passed to it one by one, since it
+    batches them itself. It caches the keys and values of prompts, so that siblings'
+    prompts are computed once. Of several replicas one answers all requests of a task.
+    Create and use it in one event loop. Raises MissingError if the engine does not
+    start.
     """
 
-    def __init__(self, engine: "VllmEngine", tokens: ChatTokens) -> None:
+    def __init__(self, model: str, settings: Settings, tokens: ChatTokens) -> None:
         super().__init__()
-        self.tokens = tokens
-        self._engine = engine
-
-    async def respond(self, request: Request) -> Reply:
-        """Samples one response.
-
-        Raises PromptTooLongError for a prompt longer than policy.max_prompt_tokens, or
-        one that leaves no room for the response, and MissingError for a dead engine.
-        """
-        item = self.tokens.prompted(request)
-        room = self._engine.max_model_len - item.max_tokens
-        if len(item.prompt) > room:
-            remedy = "lower policy.max_tokens (the model is made for no more)"
-            if self._engine.can_be_longer:
-                remedy = "raise policy.vllm.max_model_len"
-            raise PromptTooLongError(
-                f"the prompt has {len(item.prompt)} tokens, and the engine room for "
-                f"{room} beside policy.max_tokens; {remedy}, or {SHORTEN}"
-            )
-        task = request.moment.copies[0].task.id
-        replica = replica_of(task, self._engine.replicas)
-        with self.waiting():
-            response, logprobs = await self._engine.generate(
-                item, self.tokens.ends, replica
-            )
-        reply = self.tokens.reply(item, response, logprobs)
-        return self.tokens.with_shared_tokens(reply, item, request)
-
-    async def load(self, checkpoint: str) -> None:
-        """Uses another checkpoint from now on.
-
-        Raises PolicyError if the engine then holds other weights.
-        """
-        await self._engine.load(checkpoint)
-
-    async def rest(self) -> None:
-        """Frees the GPU for a training, as set by policy.vllm.sleep."""
-        await self._engine.rest()
-
-    async def close(self) -> None:
-        """Ends the engine's processes."""
-        self._engine.close()
-
-
-def replica_of(task: str, replicas: int) -> int:
-    """The replica for the task with this id, the same in every run."""
-    # Not hash(), which Python salts anew in every process.
-    return crc32(task.encode()) % replicas
-
-
-class VllmEngine:
-    """A model, or a base model with an adapter, in a running engine.
-
-    It has room for adapters up to the rank train.lora.rank. Create and use it in one
-    event loop. Raises MissingError if the engine does not start.
-    """
-
-    def __init__(self, model: str, settings: Settings) -> None:
         chosen = settings.policy.vllm
         base = adapter_base(model)
         adapter = model if base else settings.policy.adapter
+        self.tokens = tokens
         self._base = base or model
         self._numbers = itertools.count(1)
         self._adapter: Any = None
@@ -169,15 +115,35 @@ class VllmEngine:
             options = engine_options(self._base, settings, self._rank)
             self._sleep = chosen.sleep if _can_sleep() else 0
             self._engine = _start(options, bool(self._sleep))
-        self.replicas = chosen.replicas
-        self.max_model_len: int = options["max_model_len"]
-        self.can_be_longer = self.max_model_len < longest_sequence(self._base)
-        """Whether the model supports more than policy.vllm.max_model_len."""
+        self._replicas = chosen.replicas
+        self._max_model_len: int = options["max_model_len"]
         if adapter:
             self._adapter = self._numbered(adapter)
 
-    async def generate(
-        self, item: Prompted, ends: list[int], replica: int
+    async def respond(self, request: Request) -> Reply:
+        """Samples one response.
+
+        Raises PromptTooLongError for a prompt longer than policy.max_prompt_tokens, or
+        one that leaves no room for the response, and MissingError for a dead engine.
+        """
+        item = self.tokens.prompted(request)
+        room = self._max_model_len - item.max_tokens
+        if len(item.prompt) > room:
+            remedy = "lower policy.max_tokens (the model is made for no more)"
+            if self._max_model_len < longest_sequence(self._base):
+                remedy = "raise policy.vllm.max_model_len"
+            raise PromptTooLongError(
+                f"the prompt has {len(item.prompt)} tokens, and the engine room for "
+                f"{room} beside policy.max_tokens; {remedy}, or {SHORTEN}"
+            )
+        replica = replica_of(request.moment.copies[0].task.id, self._replicas)
+        with self.waiting():
+            response, logprobs = await self._generate(item, replica)
+        reply = self.tokens.reply(item, response, logprobs)
+        return self.tokens.with_shared_tokens(reply, item, request)
+
+    async def _generate(
+        self, item: Prompted, replica: int
     ) -> tuple[list[int], list[float]]:
         """The sampled ids, end-of-turn token included, and their log-probabilities.
 
@@ -192,7 +158,7 @@ class VllmEngine:
             max_tokens=item.max_tokens,
             # That of the sampled token, and of no further ones.
             logprobs=0,
-            stop_token_ids=ends,
+            stop_token_ids=self.tokens.ends,
             detokenize=False,
             # One output when all is done; each step would cross two processes.
             output_kind=RequestOutputKind.FINAL_ONLY,
@@ -254,7 +220,7 @@ class VllmEngine:
             level = 1 if self._adapter else self._sleep
             await self._engine.sleep(level)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Ends the engine's processes."""
         self._engine.shutdown()
         del self._engine
@@ -293,6 +259,12 @@ class VllmEngine:
         # Never the number of an earlier adapter: vLLM would ignore the new one.
         number = next(self._numbers)
         return LoRARequest(f"adapter-{number}", number, str(Path(adapter).absolute()))
+
+
+def replica_of(task: str, replicas: int) -> int:
+    """The replica for the task with this id, the same in every run."""
+    # Not hash(), which Python salts anew in every process.
+    return crc32(task.encode()) % replicas
 
 
 @contextmanager

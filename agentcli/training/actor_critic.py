@@ -26,9 +26,6 @@ from agentcli.training.loop.checkpoints import load_trainable, save_checkpoint
 from agentcli.training.loop.distributed import sum_over_ranks
 from agentcli.training.loop.forward import pad_rows, precision, scoring
 from agentcli.training.loop.job import Job
-from agentcli.training.loop.snapshots import Trained
-from agentcli.training.loop.template import adamw
-from agentcli.training.loop.trainer import PlannedTrainer
 from agentcli.training.objectives import RETURN, CriticOptions
 from agentcli.training.policy_gradient.batches import Part, UpdatePlan, members_of
 from agentcli.training.policy_gradient.training import RowTraining
@@ -131,9 +128,6 @@ def values_of(
             values_R[chunk] = values_B.cpu()
     values: list[float] = sum_over_ranks(values_R.to(device), processes).tolist()
     return values
-
-
-CRITIC = "critic"
 
 
 class ActorCritic(nn.Module):
@@ -245,15 +239,12 @@ class PairTraining(RowTraining):
         """The policy and the critic."""
         return self.model.actor, self.model.critic
 
-    def optimised(self, trainer: PlannedTrainer) -> Trained:
-        """One optimiser, with the critic's own learning rate."""
-        policy_rate = self.settings.learning_rate
-        critic_rate = self.options.critic_learning_rate or policy_rate
-
-        def rate(name: str) -> float:
-            return critic_rate if name.startswith(f"{CRITIC}.") else policy_rate
-
-        return adamw(self.job, trainer, self.model, rate)
+    def rate_of(self, name: str) -> float:
+        """The critic may have a learning rate of its own."""
+        rate: float | None = None
+        if name.startswith("critic."):
+            rate = self.options.critic_learning_rate
+        return rate or self.settings.learning_rate
 
     def save(self) -> None:
         """Writes checkpoint and critic."""

@@ -13,7 +13,7 @@ from agentcli.policies import vllm_engine
 from agentcli.policies.load import load_model
 from agentcli.policies.protocol import Reply, Request
 from agentcli.policies.registry import make_policy
-from agentcli.policies.vllm_engine import VllmEngine, VllmPolicy, check_vllm, engine_options
+from agentcli.policies.vllm_engine import VllmPolicy, check_vllm, engine_options
 from agentcli.records.settings import PolicySettings, RolloutSettings, Settings, VllmSettings
 from agentcli.records.training_settings import LoraSettings, TrainSettings
 from peft import LoraConfig, get_peft_model
@@ -97,7 +97,7 @@ def test_a_reply_is_its_request_s_in_any_company(policy: VllmPolicy, runner: asy
 
 def test_what_is_cancelled_is_aborted(policy: VllmPolicy, runner: asyncio.Runner) -> None:
     async def cut() -> Any:
-        outputs = policy._engine._engine.output_processor
+        outputs = policy._engine.output_processor
         work = asyncio.gather(*(policy.respond(request) for request in make_requests(16, seed=4, max_tokens=64)))
         while not outputs.get_num_unfinished_requests():  # noqa: ASYNC110 - vLLM has no event for it
             await asyncio.sleep(0)
@@ -142,8 +142,8 @@ def test_an_option_that_vllm_does_not_have_is_refused() -> None:
     refused(lambda: check_vllm(Settings(policy=chosen)), names="policy.vllm.options.max_num_seq", remedy="max_num_seqs")
 
 
-async def skipped(self: VllmEngine, folder: Path) -> None:
-    """In the place of VllmEngine._reload."""
+async def skipped(self: VllmPolicy, folder: Path) -> None:
+    """In the place of VllmPolicy._reload."""
 
 
 def test_an_engine_that_missed_one_small_update_is_refused(
@@ -152,7 +152,7 @@ def test_an_engine_that_missed_one_small_update_is_refused(
     moved(load_model(MODEL, device="cpu"), STEP).save_pretrained("updated")
     runner.run(policy.load("updated"))
     runner.run(policy.load(MODEL))
-    monkeypatch.setattr(VllmEngine, "_reload", skipped)
+    monkeypatch.setattr(VllmPolicy, "_reload", skipped)
     runner.run(policy.load(MODEL))
     refused(lambda: runner.run(policy.load("updated")), 1, names="updated", remedy="--resume")
 
@@ -190,7 +190,7 @@ def test_replicas_load_an_adapter_and_one_that_kept_another_is_refused(runner: a
     runner.run(policy.load("first-adapter"))
     runner.run(policy.load("second-adapter"))
     # vLLM ignores an adapter whose number it has.
-    last = next(policy._engine._numbers)
-    policy._engine._numbers = iter([last - 1])
+    last = next(policy._numbers)
+    policy._numbers = iter([last - 1])
     refused(lambda: runner.run(policy.load("first-adapter")), 1, names="first-adapter", remedy="--resume")
     runner.run(policy.close())

@@ -214,33 +214,24 @@ def load_trainable(model: str, lora: LoraSettings, sharding: str = "none") -> An
     """
     check_bits(lora)
     if is_adapter(model):
-        return continue_adapter(_adapted(model, lora))
+        return continue_adapter(_loaded(model, lora))
     if Path(model).is_dir():
         # A new adapter stores this path as its base; it must work from any folder.
         model = str(Path(model).resolve())
-    if lora.bits == 4:
-        return add_adapter(_quantised(model), lora)
     if lora.rank > 0:
         return add_adapter(_loaded(model, lora), lora)
     return load_as_stored(model) if sharding != "none" else _loaded(model, lora)
 
 
-def _adapted(model: str, lora: LoraSettings) -> Any:
-    """The base model of an adapter directory, with that adapter."""
-    if lora.bits == 4:
-        return attach_adapter(_quantised(str(adapter_base(model))), model)
-    return _loaded(model, lora)
-
-
 def _loaded(model: str, lora: LoraSettings) -> Any:
-    """A model or adapter on the CPU; an adapter itself is always in float32."""
-    dtype = "bfloat16" if lora.bits == 16 else "float32"
-    return load_model(model, device="cpu", dtype=dtype)
-
-
-def _quantised(model: str) -> Any:
-    """The causal language model in 4 bits on this process's GPU."""
-    return load_quantised(own_gpu(), network_class(model), model, torch.float32)
+    """A model, or an adapter on its base; an adapter itself is always in float32."""
+    if lora.bits != 4:
+        dtype = "bfloat16" if lora.bits == 16 else "float32"
+        return load_model(model, device="cpu", dtype=dtype)
+    base = adapter_base(model)
+    kind, source = network_class(model), base or model
+    network = load_quantised(own_gpu(), kind, source, torch.float32)
+    return attach_adapter(network, model) if base else network
 
 
 def save_checkpoint(

@@ -79,17 +79,14 @@ def check_processes(processes: Processes, started: int) -> None:
         )
 
 
-def sum_over_ranks(values: torch.Tensor, processes: Processes) -> torch.Tensor:
-    """The sum of the tensors of all ranks, on every rank."""
+def sum_over_ranks(
+    values: torch.Tensor, processes: Processes, maximum: bool = False
+) -> torch.Tensor:
+    """The sum, or the elementwise maximum, of the tensors of all ranks, on every rank."""
     if processes.size > 1:
-        torch.distributed.all_reduce(values)
-    return values
-
-
-def max_over_ranks(values: torch.Tensor, processes: Processes) -> torch.Tensor:
-    """The elementwise maximum of the tensors of all ranks, on every rank."""
-    if processes.size > 1:
-        torch.distributed.all_reduce(values, op=torch.distributed.ReduceOp.MAX)
+        operations = torch.distributed.ReduceOp
+        operation = operations.MAX if maximum else operations.SUM
+        torch.distributed.all_reduce(values, op=operation)
     return values
 
 

@@ -6,7 +6,7 @@ of `train` fill its hooks with their data, plan and trainer.
 
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from typing import Any, ClassVar, Generic
 
@@ -19,7 +19,6 @@ from agentcli.records.kernel import die_with_parent
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.checkpoints import save_checkpoint
 from agentcli.training.loop.distributed import (
-    Processes,
     announced_processes,
     check_shared,
     wait_for_all,
@@ -53,19 +52,6 @@ from agentcli.training.loop.trainer import (
 )
 from agentcli.training.metrics import MetricsLine
 from agentcli.training.objectives import make_objective, not_read, options_of
-
-
-def start(job: Job[Any]) -> Processes:
-    """The processes of this training; seeds all global generators.
-
-    Raises UsageError for a launcher that started only one of several processes.
-    """
-    processes = announced_processes()
-    if processes.size > 1:
-        # If the launcher is killed, its processes would wait for each other forever.
-        die_with_parent(signal.SIGKILL)
-    set_seed(trainer_seed(job.seed))
-    return processes
 
 
 @contextmanager
@@ -167,7 +153,12 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
         train on, UsageError for settings that cannot take effect, AgentCliError if a
         loss is not finite or a tracker does not open.
         """
-        self.processes = start(self.job)
+        self.processes = announced_processes()
+        if self.processes.size > 1:
+            # If the launcher is killed, its processes would wait for each other forever.
+            die_with_parent(signal.SIGKILL)
+        # Of all global generators.
+        set_seed(trainer_seed(self.job.seed))
         updates = self.rows(*inputs)
         self.identity = {
             "updates": updates,
@@ -237,51 +228,45 @@ class ObjectiveTraining(TrainingTemplate[TrainSettings]):
         self.metrics = make_objective(job.settings.objective).metrics
         check_optimizer(job.settings)
 
+    def rate_of(self, name: str) -> float:
+        """The learning rate of the parameter with this name."""
+        return self.settings.learning_rate
+
     def optimised(self, trainer: PlannedTrainer) -> Trained:
-        """The optimiser of the settings."""
-        return adamw(self.job, trainer, self.model)
+        """The optimiser of the settings, without weight decay on norms and biases.
 
+        Rates are constant after a linear warm-up over the first `warmup_updates`
+        updates of the optimiser's lifetime. Its moments are restored from
+        job.optimizer_in.
+        """
+        settings, model = self.settings, self.model
+        if settings.sharding == "fsdp":
+            check_shared(model)
+        decaying_names = set(trainer.get_decay_parameter_names(model))
+        # A schedule multiplies the rate of each group, so critic and policy can share
+        # one.
+        groups: dict[tuple[float, bool], dict[str, Any]] = {}
+        for name, parameter in trained_parameters(model).items():
+            full_rate = self.rate_of(name)
+            for decays in (True, False):
+                decay = settings.weight_decay if decays else 0.0
+                empty = {"params": [], "weight_decay": decay, "lr": full_rate}
+                groups.setdefault((full_rate, decays), empty)
+            groups[full_rate, name in decaying_names]["params"].append(parameter)
+        optimizer = make_optimizer(settings, list(groups.values()))
+        before = 0
+        if self.job.optimizer_in is not None:
+            before = load_optimizer(optimizer, model, self.job.optimizer_in)
+        warmup = max(1, settings.warmup_updates)
 
-def adamw(
-    job: Job[TrainSettings],
-    trainer: PlannedTrainer,
-    model: torch.nn.Module,
-    rate_of: Callable[[str], float] | None = None,
-) -> Trained:
-    """Gives the trainer its optimiser, without weight decay on norms and biases.
+        def warmed(update: int) -> float:
+            # Else every iteration of a loop would warm up anew.
+            return min(1.0, (before + update + 1) / warmup)
 
-    `rate_of` gives the learning rate of a parameter by its name; None:
-    train.learning_rate for all. Rates are constant after a linear warm-up over the
-    first `warmup_updates` updates of the optimiser's lifetime. Its moments are restored
-    from job.optimizer_in.
-    """
-    settings = job.settings
-    if settings.sharding == "fsdp":
-        check_shared(model)
-    decaying_names = set(trainer.get_decay_parameter_names(model))
-    # A schedule multiplies the rate of each group, so critic and policy can share one.
-    groups: dict[tuple[float, bool], dict[str, Any]] = {}
-    for name, parameter in trained_parameters(model).items():
-        full_rate = rate_of(name) if rate_of else settings.learning_rate
-        for decays in (True, False):
-            decay = settings.weight_decay if decays else 0.0
-            empty = {"params": [], "weight_decay": decay, "lr": full_rate}
-            groups.setdefault((full_rate, decays), empty)
-        groups[full_rate, name in decaying_names]["params"].append(parameter)
-    optimizer = make_optimizer(settings, list(groups.values()))
-    before = 0
-    if job.optimizer_in is not None:
-        before = load_optimizer(optimizer, model, job.optimizer_in)
-    warmup = max(1, settings.warmup_updates)
-
-    def rate(update: int) -> float:
-        # Else every iteration of a loop would warm up anew.
-        return min(1.0, (before + update + 1) / warmup)
-
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
-    trainer.optimizer = optimizer
-    trainer.lr_scheduler = scheduler
-    return Trained(model, optimizer, scheduler, trainer.args.device, before)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, warmed)
+        trainer.optimizer = optimizer
+        trainer.lr_scheduler = scheduler
+        return Trained(model, optimizer, scheduler, trainer.args.device, before)
 
 
 def _tracked(job: Job[Any]) -> Tracked | None:

@@ -33,7 +33,6 @@ from agentcli.records.files import RecordWriter, derive_seed, read_records, writ
 from agentcli.training.loop.distributed import (
     Processes,
     check_processes,
-    max_over_ranks,
     sum_over_ranks,
 )
 from agentcli.training.loop.snapshots import AGAIN, SnapshotHeader, Snapshots
@@ -329,8 +328,7 @@ class RunningFigures:
 
     def take(self, processes: Processes) -> dict[str, float]:
         """The totals of all ranks by name; resets them for the next update."""
-        combine = max_over_ranks if self._maximum else sum_over_ranks
-        values = combine(self._values, processes).tolist()
+        values = sum_over_ranks(self._values, processes, self._maximum).tolist()
         figures = dict(zip(self._names, values, strict=True))
         self._names = ()
         return figures
