@@ -157,11 +157,7 @@ def make_model(
     tokenizer: "PreTrainedTokenizerFast",
     seed: int,
 ) -> "Qwen2ForCausalLM":
-    """A float32 Qwen2 with tied embeddings, initialised from `seed`.
-
-    The global random state does not change. Raises UsageError if the sizes do not
-    divide.
-    """
+    """A float32 Qwen2 with tied embeddings, initialised from `seed`."""
     from transformers import Qwen2ForCausalLM
 
     config = text_config(settings, tokenizer)
@@ -288,11 +284,7 @@ def make_seeing_model(
     look: Look,
     seed: int,
 ) -> Any:
-    """A float32 LLaVA with the text model of a tiny policy, initialised from `seed`.
-
-    The global random state does not change. Raises UsageError if the sizes do not
-    divide.
-    """
+    """A float32 LLaVA with the text model of a tiny policy, initialised from `seed`."""
     from transformers import (
         LlavaConfig,
         LlavaForConditionalGeneration,

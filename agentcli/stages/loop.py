@@ -548,7 +548,7 @@ def _track_last_evaluation(plan: LoopPlan) -> None:
 
     tracked = Tracked(
         tracking=tracking,
-        name=plan.run.path.resolve().name,
+        name=tracking.name or plan.run.path.resolve().name,
         folder=plan.run.tracking,
         kind="train",
         settings=plain(plan.settings.train),

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from agentcli.environments.protocol import Brief, Naming
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
@@ -113,10 +115,19 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
     from agentcli.records.free_memory import use_threads
     from agentcli.training.imitation import ImitationTraining
     from agentcli.training.loop.job import Job
+    from agentcli.training.loop.trackers import Tracked
 
     use_threads(settings.threads)
+    tracked = None
+    if settings.tracking.to:
+        tracked = Tracked(
+            tracking=settings.tracking,
+            name=settings.tracking.name or run.path.resolve().name,
+            folder=run.tracking,
+            kind="sft",
+            settings=msgspec.to_builtins(used.sft),
+        )
     job = Job(
-        stage="sft",
         model=plan.model,
         out=run.checkpoint,
         settings=used.sft,
@@ -126,9 +137,7 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
         progress=updates_bar(session.progress, "sft"),
         ready=session.start,
         snapshot=run.snapshot,
-        tracking=settings.tracking,
-        tracking_dir=run.tracking,
-        run_name=settings.tracking.name or run.path.resolve().name,
+        tracked=tracked,
     )
     training = ImitationTraining(job, plan.entities, plan.dialect_of)
     statistics = training.train(plan.trees)

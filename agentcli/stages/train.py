@@ -11,6 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from agentcli.credit.registry import known
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.record import figures
@@ -46,7 +48,7 @@ from agentcli.training.objectives import (
 from agentcli.training.steps import check_sampled
 
 if TYPE_CHECKING:
-    from agentcli.training.loop.trackers import Sampled
+    from agentcli.training.loop.trackers import Tracked
 
 EMPTY: Mapping[str, float] = MappingProxyType({})
 WIDE_GAP = 0.05
@@ -317,10 +319,7 @@ def perform(
         progress=updates_bar(session.progress, "train"),
         ready=session.start,
         snapshot=run.snapshot,
-        tracking=settings.tracking,
-        run_name=settings.tracking.name or run.path.resolve().name,
-        tracking_dir=plan.tracking_dir,
-        sampled=_sampled(plan) if settings.tracking.to else None,
+        tracked=_tracked(plan, used.train),
     )
     statistics = {"optimizer_carried": plan.carry}
     statistics |= objective.train(job, plan.trees, plan.credit)
@@ -363,13 +362,22 @@ def _check_model(plan: TrainPlan, objective: Objective) -> None:
     existing(plan.model)
 
 
-def _sampled(plan: TrainPlan) -> "Sampled":
-    """The figures and trajectories of the trees that trackers get."""
+def _tracked(plan: TrainPlan, used: TrainSettings) -> "Tracked | None":
+    """What trackers get besides metrics: figures and trajectories of the trees."""
     from agentcli.reports.show.chat import sampled_texts
-    from agentcli.training.loop.trackers import Sampled
+    from agentcli.training.loop.trackers import Sampled, Tracked
 
+    tracking = plan.settings.tracking
+    if not tracking.to:
+        return None
     run = RunDirectory(plan.trees.parent)
     measured = figures(results_of_run(run), "rollout")
-    trees = read_records(plan.trees, Tree)
-    texts = sampled_texts(trees, plan.settings.tracking.samples)
-    return Sampled({**plan.beside, **measured}, texts)
+    texts = sampled_texts(read_records(plan.trees, Tree), tracking.samples)
+    return Tracked(
+        tracking=tracking,
+        name=tracking.name or plan.run.path.resolve().name,
+        folder=plan.tracking_dir,
+        kind="train",
+        settings=msgspec.to_builtins(used),
+        sampled=Sampled({**plan.beside, **measured}, texts),
+    )

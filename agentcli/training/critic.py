@@ -103,12 +103,6 @@ class CriticCard(Record, kw_only=True):
     """
 
 
-def reads_of(directory: str) -> Reads:
-    """Where a critic's directory says it is read: at the prompt or the response."""
-    reads = read_json(Path(directory) / CRITIC, CriticCard).reads
-    return "prompt" if reads is msgspec.UNSET else reads
-
-
 def load_critic(
     source: str,
     head: Head = "linear",
@@ -343,7 +337,7 @@ def read_scores(source: str, settings: PolicySettings) -> StepReader:
 
 def _scoring_critic(source: str, settings: PolicySettings) -> Any:
     """A model trained by process-reward. Raises DataError for a critic of states."""
-    if reads_of(source) != "response":
+    if read_json(Path(source) / CRITIC, CriticCard).reads != "response":
         raise DataError(
             f"rollout.prm {source}: is a critic, which reads no response; name it with "
             "--critic, or train a process reward model with: agentcli train RUN --set "

@@ -71,7 +71,6 @@ from agentcli.training.loop.microbatches import (
     RowPath,
     check_packed,
     choose_packing,
-    limit_of,
     pair_cost_of,
     paths_of,
     row_batch,
@@ -214,7 +213,7 @@ def plan_imitation(
             order += shuffled(len(samples), "sft samples", seed, passes)
         else:
             order += shuffled_groups(trajectories, "sft trajectories", seed, passes)
-    limit = limit_of(settings)
+    limit = Limit(settings.samples_per_microbatch, settings.tokens_per_microbatch)
     cut = [order[number * size : (number + 1) * size] for number in range(updates)]
     plan = ImitationPlan(samples, cut, limit, processes, PackingChoice(None))
     # A limit of tokens counts padding too, and rows of one length need none.

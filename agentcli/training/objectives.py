@@ -229,7 +229,6 @@ class OfflinePpoOptions(CriticOptions, kw_only=True):
     """The penalty of Rare-tool, and the critic; train.clip clips the surrogate."""
 
     head: Head = "mlp"
-    """The value head of a new critic: linear or mlp. It outputs 0 at first."""
     beta: NotNegative = 0.1
     """Weight of the squared log-ratio (Rare-tool eq. 1), used instead of train.beta."""
     old: Literal["epoch", "start"] = "epoch"

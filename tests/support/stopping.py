@@ -71,7 +71,6 @@ def sft(rollout, folder, trees=None, seed=0, stop=None, **given):
         settings,
         seed,
         folder / "metrics.jsonl",
-        "sft",
         progress=stop_after(stop),
         snapshot=folder / "snapshot",
     )

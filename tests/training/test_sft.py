@@ -41,7 +41,7 @@ def sft(rollout, tmp_path):
     def call(name, trees=rollout.trees, seed=0, entities=(), progress=None, **given):
         settings = SftSettings(**{"model": "tiny", "tiny": TINY, "updates": 4, "learning_rate": 3e-3, **given})
         metrics = tmp_path / f"{name}.jsonl"
-        job = Job(settings.model, tmp_path / name, settings, seed, metrics, "sft", progress=progress)
+        job = Job(settings.model, tmp_path / name, settings, seed, metrics, progress=progress)
         statistics = ImitationTraining(job, list(entities), words).train([trees])
         return statistics, list(read_records(metrics, SftMetrics))
 

@@ -128,8 +128,10 @@ class EnginePool:
         opened.starts += 1
         serial = next(self._serials)
         request = frames.Open(task, serial)
+        label = f"task {task.id}: start"
         try:
-            answer = _expect(frames.Opened, await self._open_task(opened.link, request))
+            reply = await self._call(opened.link, request, request, label)
+            answer = _expect(frames.Opened, reply)
         except BaseException:
             # The caller has no State to release: the worker would stay busy.
             await self.release(task.id)
@@ -226,20 +228,20 @@ class EnginePool:
             self._tasks[task_id] = opened
         return opened
 
-    async def _open_task(self, link: Link, request: frames.Open) -> frames.Reply:
-        """Opens a task, and tries again once if the process ended meanwhile."""
-        label = f"task {request.task.id}: start"
+    async def _call(
+        self, link: Link, request: frames.Request, again: frames.Request, label: str
+    ) -> frames.Reply:
+        """The reply; asks `again`, once, if the process ended during the request."""
         try:
             return await link.call(request, label)
         except ProcessEndedError:
             self.retries += 1
-            return await link.call(request, label)
+            return await link.call(again, label)
 
     async def _ask(self, state: State, request: Question, label: str) -> frames.Reply:
         """Asks about a state; a worker that has lost it replays its history.
 
-        Asks again once if the process ended meanwhile. `label` names the request in
-        errors.
+        `label` names the request in errors.
         """
         link = self._open(state.task.id).link
         label = f"task {state.task.id}: {label}"
@@ -251,14 +253,10 @@ class EnginePool:
         )
         # Sent only on demand: a history grows with the episode, and is rarely needed.
         whole = msgspec.structs.replace(request, history=history)
-        try:
-            reply = await link.call(request, label)
-            if not isinstance(reply, frames.Lost):
-                return reply
-            return await link.call(whole, label)
-        except ProcessEndedError:
-            self.retries += 1
-            return await link.call(whole, label)
+        reply = await self._call(link, request, whole, label)
+        if isinstance(reply, frames.Lost):
+            return await self._call(link, whole, whole, label)
+        return reply
 
 
 def _expect(kind: type[ReplyT], reply: frames.Reply) -> ReplyT:

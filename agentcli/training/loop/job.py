@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from agentcli.records.section import Section
-from agentcli.records.settings import TrackingSettings
-from agentcli.training.loop.trackers import Sampled
+from agentcli.records.training_settings import SftSettings, TrainSettings
+from agentcli.training.loop.trackers import Tracked
 from agentcli.training.loop.trainer import OnUpdate
 
-AnySettings = TypeVar("AnySettings", bound=Section)
+AnySettings = TypeVar("AnySettings", bound=TrainSettings | SftSettings)
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,6 @@ class Job(Generic[AnySettings]):
     seed: int
     metrics: Path
     """metrics.jsonl."""
-    stage: str = "train"
-    """train or sft: the section of its settings, and the prefix of tracked metrics."""
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Values for the chat template (policy.chat_template_kwargs)."""
     reference: str | None = None
@@ -52,9 +49,5 @@ class Job(Generic[AnySettings]):
     """Folder of the snapshot, written every settings.save_every_updates updates. If it
     contains one, the training resumes from it. The caller deletes it at the end.
     """
-    tracking: TrackingSettings | None = None
-    run_name: str | None = None
-    tracking_dir: Path | None = None
-    """Folder for trackers; None: `tracking` next to `metrics`."""
-    sampled: Sampled | None = None
-    """The trajectories and figures of the trees that trackers get."""
+    tracked: Tracked | None = None
+    """What trackers get besides metrics; None without trackers."""

@@ -33,7 +33,6 @@ from torch import Tensor
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.policies.load import placeholder_ids
 from agentcli.records.files import derive_seed
-from agentcli.records.training_settings import SftSettings, TrainSettings
 from agentcli.training.loop.forward import (
     TokenRow,
     pad_rows,
@@ -149,13 +148,6 @@ def _halved(paths: Iterable[RowPath], count: int) -> list[RowPath]:
         parts = RowPath(rows[:half], length), RowPath(rows[half:], length)
         halved[place : place + 1] = parts
     return halved
-
-
-def limit_of(settings: TrainSettings | SftSettings) -> Limit:
-    """The limit that the settings of a training give."""
-    if isinstance(settings, SftSettings):
-        return Limit(settings.samples_per_microbatch, settings.tokens_per_microbatch)
-    return Limit(settings.rows_per_microbatch, settings.tokens_per_microbatch)
 
 
 TokenIds = NDArray[np.int64]

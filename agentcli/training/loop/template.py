@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from typing import Any, ClassVar, Generic
 
-import msgspec
 import torch
 from transformers import set_seed
 
@@ -38,11 +37,7 @@ from agentcli.training.loop.snapshots import (
     settings_fact,
     trained_parameters,
 )
-from agentcli.training.loop.trackers import (
-    Sampled,
-    Tracked,
-    open_trackers,
-)
+from agentcli.training.loop.trackers import open_trackers
 from agentcli.training.loop.trainer import (
     Arguments,
     PlannedTrainer,
@@ -125,13 +120,12 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
 
     def arguments(self, kind: type[Arguments], rows: int, **more: Any) -> Arguments:
         """The arguments of the trainer for microbatches of so many `rows`."""
-        settings: Any = self.settings
         return trainer_arguments(
             kind,
             self.job.seed,
             self.processes,
-            bf16=settings.bf16,
-            checkpointing=settings.gradient_checkpointing,
+            bf16=self.settings.bf16,
+            checkpointing=self.settings.gradient_checkpointing,
             sees=self.sight is not None,
             per_device_train_batch_size=rows,
             gradient_accumulation_steps=self.plan.microbatches_per_update,
@@ -168,6 +162,8 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
         }
         with keeping_cache(self.networks()):
             trainer = self.trainer()
+            if self.settings.sharding == "fsdp":
+                check_shared(self.model)
             self.trained = self.optimised(trainer)
             if self.carries:
                 self.identity["updates before"] = self.trained.updates_before
@@ -205,7 +201,7 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
         if job.ready is not None and processes.main:
             job.ready()
         recorder.begin()
-        tracked = _tracked(job) if processes.main else None
+        tracked = job.tracked if processes.main else None
         before = trained.updates_before
         with (
             recorder.writing(),
@@ -240,8 +236,6 @@ class ObjectiveTraining(TrainingTemplate[TrainSettings]):
         job.optimizer_in.
         """
         settings, model = self.settings, self.model
-        if settings.sharding == "fsdp":
-            check_shared(model)
         decaying_names = set(trainer.get_decay_parameter_names(model))
         # A schedule multiplies the rate of each group, so critic and policy can share
         # one.
@@ -267,17 +261,3 @@ class ObjectiveTraining(TrainingTemplate[TrainSettings]):
         trainer.optimizer = optimizer
         trainer.lr_scheduler = scheduler
         return Trained(model, optimizer, scheduler, trainer.args.device, before)
-
-
-def _tracked(job: Job[Any]) -> Tracked | None:
-    """Names, folder and samples for the trackers; None if there are no trackers."""
-    if job.tracking is None or not job.tracking.to:
-        return None
-    return Tracked(
-        tracking=job.tracking,
-        name=job.run_name,
-        folder=job.tracking_dir or job.metrics.with_name("tracking"),
-        kind=job.stage,
-        settings=msgspec.to_builtins(job.settings),
-        sampled=job.sampled or Sampled(),
-    )

@@ -94,8 +94,8 @@ class Tracked:
     """Names, folder and samples that trackers need besides metrics."""
 
     tracking: TrackingSettings
-    name: str | None
-    """Name of the run, unless tracking.name is set."""
+    name: str
+    """Name of the run."""
     folder: Path
     """Contains event files and the ids of runs."""
     kind: str
@@ -217,7 +217,7 @@ def _wandb(tracked: Tracked, first: int) -> Iterator[Log]:
     )
     run = wandb.init(
         project=tracked.tracking.project,
-        name=tracked.tracking.name or tracked.name,
+        name=tracked.name,
         id=_remembered(tracked.folder / "wandb-run", secrets.token_hex(4)),
         resume="allow",
         dir=str(tracked.folder),
@@ -251,8 +251,7 @@ def _trackio(tracked: Tracked, first: int) -> Iterator[Log]:
 
     kept = tracked.folder / "trackio-run"
     known = is_there(kept)
-    new = tracked.tracking.name or tracked.name or secrets.token_hex(4)
-    name = _remembered(kept, new)
+    name = _remembered(kept, tracked.name)
     with redirect_stdout(sys.stderr):
         trackio.init(
             project=tracked.tracking.project,
@@ -308,7 +307,7 @@ def _mlflow(tracked: Tracked, first: int) -> Iterator[Log]:
         place = experiment.experiment_id if experiment else None
         run = client.create_run(
             place or client.create_experiment(project),
-            run_name=tracked.tracking.name or tracked.name,
+            run_name=tracked.name,
         )
         params = [Param(name, str(value)) for name, value in tracked.settings.items()]
         client.log_batch(run.info.run_id, params=params)

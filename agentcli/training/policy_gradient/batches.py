@@ -38,7 +38,6 @@ from agentcli.training.loop.microbatches import (
     PackingChoice,
     RowPath,
     choose_packing,
-    limit_of,
     pair_cost_of,
     paths_of,
     row_batch,
@@ -223,7 +222,7 @@ def plan_updates(
             "token or sequence"
         )
     size = settings.rows_per_update
-    limit = limit_of(settings)
+    limit = Limit(settings.rows_per_microbatch, settings.tokens_per_microbatch)
     # The Trainer accumulates the same number of microbatches in every update, so a
     # smaller last update gets empty ones.
     count = math.ceil(min(size, len(rows)) / (limit.rows * processes.size))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib import metadata
 
+import msgspec
 import pytest
 from agentcli.records.files import read_records
 from agentcli.records.settings import TrackingSettings
@@ -50,10 +51,14 @@ def call(rollout, folder, to, stop=None, model=None, optimizer_in=None, tracking
         optimizer_out=folder / "optimizer.safetensors",
         progress=stop_after(stop),
         snapshot=folder / "snapshot",
-        tracking=TrackingSettings(to=to, project="agentcli-test"),
-        run_name="one",
-        tracking_dir=tracking_dir,
-        sampled=sampled,
+        tracked=Tracked(
+            TrackingSettings(to=to, project="agentcli-test"),
+            "one",
+            tracking_dir or folder / "tracking",
+            "train",
+            msgspec.to_builtins(TrainSettings(**TRAIN)),
+            sampled or Sampled(),
+        ),
     )
     return PolicyTraining(job).train(rollout.trees, rollout.credit)
 
@@ -102,7 +107,7 @@ def test_trainings_of_one_second_are_read_in_their_order(tmp_path, monkeypatch):
     tracking = TrackingSettings(to=["tensorboard"])
     for before in (0, 1):
         sampled = Sampled({"rollout/success": before / 4})
-        with open_trackers(Tracked(tracking, None, tmp_path, "train", {}, sampled), before, 0):
+        with open_trackers(Tracked(tracking, "one", tmp_path, "train", {}, sampled), before, 0):
             pass
     assert events(tmp_path)["rollout/success"] == {1: 0.0, 2: 0.25}
 
@@ -134,8 +139,8 @@ def test_a_training_without_an_update_sends_what_was_sampled(tmp_path):
 
 def test_sft_is_tracked_too(rollout, tmp_path):
     metrics = tmp_path / "metrics.jsonl"
-    tracking = TrackingSettings(to=["tensorboard"])
-    job = Job("tiny", tmp_path / "out", SftSettings(**SFT), 0, metrics, "sft", tracking=tracking)
+    tracked = Tracked(TrackingSettings(to=["tensorboard"]), "one", tmp_path / "tracking", "sft", {})
+    job = Job("tiny", tmp_path / "out", SftSettings(**SFT), 0, metrics, tracked=tracked)
     ImitationTraining(job, [], words).train([rollout.trees])
     found = events(tmp_path / "tracking")
     assert found["sft/loss"] == pytest.approx(fields(metrics, SftMetrics, "loss"), rel=1e-6)
