@@ -4,23 +4,8 @@ A World has a card, tasks and engines. An Engine plays one task at a time inside
 worker process, so nothing here needs to be thread-safe. A new world has to implement
 no more than these two: one folder or file, and one line in the registry.
 
-Everything else is an optional capability. A stage that needs one checks for its type,
-and refuses with a one-line error if it is missing:
-
-    Forkable   the engine copies its state; without it the pool replays the actions and
-               checks every observation
-    Retracing  the engine replays an action more cheaply than a step
-    Solvable   the engine knows actions that win; without it there is no policy `expert`
-    Closable   the engine holds resources that must be released
-    Guiding    the world explains how to write actions, if there are too many to list
-    Brief      the world has a short prompt, and a vocabulary for it
-    Tutor      a Brief world that teaches policies from scratch: a searching expert
-    Naming     the world has placeholders for its names (prompt.names typed)
-    Inspected  the world reports what it can use on this machine (agentcli doctor)
-    Toolbox    the world's actions are named tools, a thought, or an answer
-    Judging    the engine scores how good each of these actions would be
-    Serving    the world's server has additional routes (agentcli env serve)
-    Examining  the world's tasks are questions with known answers
+Everything else is an optional capability: a `runtime_checkable` protocol below. A stage
+that needs one checks for its type, and refuses with a one-line error if it is missing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -170,7 +155,10 @@ class Engine(Protocol):
 
 @runtime_checkable
 class Forkable(Protocol):
-    """An engine that copies its state exactly and cheaply."""
+    """An engine that copies its state exactly and cheaply.
+
+    Without it the pool replays the actions and checks every observation.
+    """
 
     def snapshot(self) -> Any:
         """A copy of the current state, valid for this engine object and this task.
@@ -196,7 +184,7 @@ class Retracing(Protocol):
 
 @runtime_checkable
 class Solvable(Protocol):
-    """An engine that can compute how to win."""
+    """An engine that can compute how to win; the policy `expert` follows it."""
 
     def plan(self) -> list[str]:
         """Actions that win from the current state, computed from the true state.
@@ -365,7 +353,7 @@ class Requisite(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Inspected(Protocol):
-    """A world that looks for its data on this machine.
+    """A world that looks for its data on this machine (agentcli doctor).
 
     The methods are static, so no settings are needed.
     """
@@ -384,7 +372,7 @@ class Inspected(Protocol):
 
 @runtime_checkable
 class Serving(Protocol):
-    """A world whose server has additional routes."""
+    """A world whose server has additional routes (agentcli env serve)."""
 
     def routes(self) -> "Sequence[BaseRoute]":
         """Starlette's routes: `Route("/retrieve", answer)`; `answer` may be async."""

@@ -70,20 +70,13 @@ class Act(Frame):
     history: History | None = None
 
 
-class Plan(Frame):
-    """Plan the actions that win from `state`."""
+class Consult(Frame):
+    """Ask the engine what it thinks of `state`, which does not change."""
 
     task: str
     state: int
-    history: History | None = None
-
-
-class Judge(Frame):
-    """Score the actions that are possible with `argument` in `state`."""
-
-    task: str
-    state: int
-    argument: str
+    argument: str | None
+    """Score the actions that are possible with it. None: plan the actions that win."""
     history: History | None = None
 
 
@@ -124,17 +117,10 @@ class Acted(TimedAnswer):
     """Environment steps that were replayed to restore the state."""
 
 
-class Planned(TimedAnswer):
-    """The answer to Plan."""
+class Consulted(TimedAnswer):
+    """The plan, or the scores."""
 
-    actions: list[str]
-    replayed: int
-
-
-class Judged(TimedAnswer):
-    """The answer to Judge."""
-
-    verdict: Verdict
+    advice: list[str] | Verdict
     replayed: int
 
 
@@ -150,8 +136,8 @@ class Failed(TimedAnswer):
     text: str
 
 
-Request: TypeAlias = Setup | Open | Act | Plan | Judge | Release
-Reply: TypeAlias = Ready | Opened | Acted | Planned | Judged | Lost | Failed
+Request: TypeAlias = Setup | Open | Act | Consult | Release
+Reply: TypeAlias = Ready | Opened | Acted | Consulted | Lost | Failed
 
 _encoder = msgspec.msgpack.Encoder()
 decode_request = msgspec.msgpack.Decoder(Request).decode

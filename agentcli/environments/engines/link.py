@@ -114,7 +114,6 @@ class Process:
 
     @property
     def memory_mb(self) -> float:
-        """MiB that the worker uses, including child processes of its engines."""
         return resident_mb(self._popen.pid)
 
     def kill(self) -> None:
@@ -350,7 +349,6 @@ class Link:
 
     @property
     def memory_mb(self) -> float:
-        """MiB that the process uses, including child processes of its engines."""
         return 0.0 if self._process is None else self._process.memory_mb
 
     async def start(self) -> None:

@@ -29,8 +29,8 @@ one for each branch that is still growing. Beyond the limit the least recently u
 engine is reused, and its states are replayed when they are needed again.
 """
 
-ReplyT = TypeVar("ReplyT", frames.Opened, frames.Acted, frames.Planned, frames.Judged)
-Question = frames.Act | frames.Plan | frames.Judge
+ReplyT = TypeVar("ReplyT", frames.Opened, frames.Acted, frames.Consulted)
+Question = frames.Act | frames.Consult
 """A request about a state, before its history is attached."""
 
 
@@ -183,22 +183,27 @@ class EnginePool:
 
         Raises EngineError if there are none.
         """
-        request = frames.Plan(state.task.id, state.serial)
-        label = f"plan at step {len(state.actions)}"
-        answer = _expect(frames.Planned, await self._ask(state, request, label))
-        self.replayed_steps += answer.replayed
-        return answer.actions
+        plan = await self._consult(state, None, "plan")
+        assert isinstance(plan, list)
+        return plan
 
     async def judge(self, state: State, argument: str) -> Verdict:
         """The engine's score of every tool in `state`.
 
         Raises EngineError as `step` does, and UsageError if the engine cannot judge.
         """
-        request = frames.Judge(state.task.id, state.serial, argument)
-        label = f"judge at step {len(state.actions)}"
-        answer = _expect(frames.Judged, await self._ask(state, request, label))
+        verdict = await self._consult(state, argument, "judge")
+        assert isinstance(verdict, Verdict)
+        return verdict
+
+    async def _consult(
+        self, state: State, argument: str | None, label: str
+    ) -> list[str] | Verdict:
+        request = frames.Consult(state.task.id, state.serial, argument)
+        label = f"{label} at step {len(state.actions)}"
+        answer = _expect(frames.Consulted, await self._ask(state, request, label))
         self.replayed_steps += answer.replayed
-        return answer.verdict
+        return answer.advice
 
     async def release(self, task_id: str) -> None:
         """Undoes one `start`; undoing the last one frees the task's engines.

@@ -101,8 +101,7 @@ class Host:
         self._answers: dict[type, Callable[[Any], frames.Reply | None]] = {
             frames.Open: self._open,
             frames.Act: self._act,
-            frames.Plan: self._plan,
-            frames.Judge: self._judge,
+            frames.Consult: self._consult,
             frames.Release: self._release,
         }
 
@@ -159,24 +158,22 @@ class Host:
         exact = self._settle(slot, request.result, observation)
         return frames.Acted(observation, exact, self._replayed)
 
-    def _plan(self, request: frames.Plan) -> frames.Reply:
-        slot = self._reach(request.state, request.history)
+    def _consult(self, request: frames.Consult) -> frames.Reply:
+        engine = self._reach(request.state, request.history).engine
         # A UsageError ends the command: it would fail for every task of this world.
-        if not isinstance(slot.engine, Solvable):
-            raise errors.UsageError(
-                f"{self._name} has no expert: its engine cannot plan; choose another "
-                "--policy"
-            )
-        return frames.Planned(list(slot.engine.plan()), self._replayed)
-
-    def _judge(self, request: frames.Judge) -> frames.Reply:
-        slot = self._reach(request.state, request.history)
-        if not isinstance(slot.engine, Judging):
+        if request.argument is None:
+            if not isinstance(engine, Solvable):
+                raise errors.UsageError(
+                    f"{self._name} has no expert: its engine cannot plan; choose "
+                    "another --policy"
+                )
+            return frames.Consulted(list(engine.plan()), self._replayed)
+        if not isinstance(engine, Judging):
             raise errors.UsageError(
                 f"{self._name} has no judge: its engine scores no tools; choose "
                 "another judge with --set rollout.judge.kind=KIND"
             )
-        return frames.Judged(slot.engine.judge(request.argument), self._replayed)
+        return frames.Consulted(engine.judge(request.argument), self._replayed)
 
     def _reach(self, state: int, history: frames.History | None) -> Slot:
         """A slot whose engine is in `state`.

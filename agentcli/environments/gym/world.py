@@ -70,7 +70,6 @@ class GymWorld:
         return f"{text}\nlast {action or 'nothing'}"
 
     def vocabulary(self) -> list[str]:
-        """Nothing is known about its words."""
         return []
 
     def _environment(self) -> Any:
