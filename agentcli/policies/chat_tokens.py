@@ -282,7 +282,6 @@ class Prompted(msgspec.Struct, frozen=True):
 
     @property
     def pictures(self) -> int:
-        """The number of its pictures."""
         return len(self.message.pictures) if self.message is not None else 0
 
 
@@ -393,7 +392,6 @@ class ChatTokens:
         return closing
 
     def mentions(self, name: str) -> bool:
-        """Whether the chat template mentions a variable."""
         return mentions(self._tokenizer, name)
 
     def text(self, response: Sequence[int]) -> str:

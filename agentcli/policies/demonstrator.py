@@ -99,7 +99,6 @@ class Demonstrator:
         return Reply(text=text, mask=fault)
 
     async def close(self) -> None:
-        """Closes the wrapped policy."""
         await self._inner.close()
 
     def _faulty(self, fault: str, context: Context, rng: random.Random) -> str | None:

@@ -126,7 +126,6 @@ class Endpoint:
         self._not_before = -math.inf
 
     async def close(self) -> None:
-        """Closes all connections."""
         await self._client.close()
 
     async def ask(

@@ -63,7 +63,6 @@ class KeptReplies:
         return reply
 
     async def close(self) -> None:
-        """Closes the wrapped policy."""
         await self._inner.close()
 
     def _path(self, request: Request) -> Path:

@@ -239,7 +239,6 @@ class FastLayout(Layout):
                 self._kept.keep([*item.prompt, *response[:-1]], cache, row, columns)
 
     def forget(self) -> None:
-        """Forgets all conversations."""
         self._kept.clear()
 
 

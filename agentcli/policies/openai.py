@@ -159,7 +159,6 @@ class OpenAIPolicy(Waiting):
             return self._accepted(await self._go_on(request), request)
 
     async def close(self) -> None:
-        """Closes all connections."""
         await self._endpoint.close()
 
     async def _begin(self, request: Request) -> ServedReply:

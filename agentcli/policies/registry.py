@@ -7,7 +7,7 @@ An installed package adds its own under the entry-point group `agentcli.policies
 function with the signature of `make_policy`.
 """
 
-from importlib.util import find_spec
+from importlib import metadata
 from typing import Any
 
 import msgspec
@@ -17,7 +17,6 @@ from agentcli.errors import MAKE_A_MODEL, MissingError, UsageError
 from agentcli.policies.protocol import Policy
 from agentcli.records.settings import Settings
 from agentcli.registry import Registry
-from agentcli.requirements import remedy_for
 
 POLICIES = {
     "transformers": "agentcli.policies.registry:transformers",
@@ -67,11 +66,16 @@ def make_policy(
     return policy
 
 
-def refuse_missing_vllm() -> None:
-    """Raises MissingError if vLLM is not installed."""
-    # Looked for and not imported, which takes many seconds.
-    if find_spec("vllm") is None:
-        raise MissingError(f"vllm is not installed; type: {remedy_for('vllm')}")
+def require_installed(package: str, extra: str, reader: str) -> None:
+    """Raises MissingError if a package of an extra, which `reader` needs, is missing."""
+    # Not imported: that takes many seconds, or succeeds for any folder of this name.
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError as error:
+        raise MissingError(
+            f"{reader} needs {package}, which is not installed; get it with: pip "
+            f"install 'agentcli[{extra}]'"
+        ) from error
 
 
 def transformers(

@@ -40,7 +40,6 @@ class ModelInputs(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """The size of its tensors."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
 

@@ -61,15 +61,17 @@ def _docs_in(module: str) -> dict[str, dict[str, str]]:
     docs = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef):
-            docs[node.name] = _docs_of(node)
+            docs[node.name] = _docs_of(node.body)
     return docs
 
 
-def _docs_of(definition: ast.ClassDef) -> dict[str, str]:
+def _docs_of(body: list[ast.stmt]) -> dict[str, str]:
     docs: dict[str, str] = {}
     name = ""
-    for statement in definition.body:
+    for statement in body:
         match statement:
+            case ast.If(body=declared):  # for type checkers alone
+                docs |= _docs_of(declared)
             case ast.AnnAssign(target=ast.Name(id=field)):
                 name = field
             case ast.Expr(value=ast.Constant(value=str(text))) if name:

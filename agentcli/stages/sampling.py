@@ -31,7 +31,7 @@ from agentcli.policies.registry import (
     LOADING,
     make_policy,
     policy_names,
-    refuse_missing_vllm,
+    require_installed,
 )
 from agentcli.policies.registry import REGISTRY as POLICIES
 from agentcli.prompts.registry import make_dialect
@@ -241,7 +241,7 @@ def check_policy(settings: Settings, kind: str) -> None:
     if kind == "vllm":
         from agentcli.policies.vllm_engine import check_vllm
 
-        refuse_missing_vllm()
+        require_installed("vllm", "vllm", "policy.kind vllm")
         from agentcli.policies.load import accelerator
 
         if settings.policy.device != "cpu" and accelerator() == "mps":

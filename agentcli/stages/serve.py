@@ -23,7 +23,7 @@ from pathlib import Path
 
 from agentcli.errors import MissingError, UsageError
 from agentcli.policies.load import adapter_base, existing, rank_of
-from agentcli.policies.registry import refuse_missing_vllm
+from agentcli.policies.registry import require_installed
 from agentcli.policies.vllm_engine import (
     check_vllm,
     engine_options,
@@ -73,7 +73,7 @@ def plan(settings: Settings, model: str, *, host: str, port: int) -> ServerPlan:
 
     Raises MissingError without vLLM or the model, UsageError for a port in use.
     """
-    refuse_missing_vllm()
+    require_installed("vllm", "vllm", "serve")
     check_vllm(settings)
     check_model(model)
     _check_free(host, port)

@@ -140,11 +140,9 @@ class ActorCritic(nn.Module):
 
     @property
     def config(self) -> Any:
-        """The configuration of the actor."""
         return self.actor.config
 
     def get_output_embeddings(self) -> Any:
-        """The language-model head of the actor."""
         return self.actor.get_output_embeddings()
 
     def activation_checkpointing_enable(self, **options: Any) -> None:
@@ -203,7 +201,6 @@ class ClippedApart(TrainerCallback):
         self._max_grad_norm = max_grad_norm
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """Clips both gradients."""
         for name, part in self._pair.named_children():
             norm = nn.utils.clip_grad_norm_(part.parameters(), self._max_grad_norm)
             self.norms[name] = float(norm)
@@ -236,7 +233,6 @@ class PairTraining(RowTraining):
     clips = False
 
     def networks(self) -> tuple[Any, ...]:
-        """The policy and the critic."""
         return self.model.actor, self.model.critic
 
     def rate_of(self, name: str) -> float:

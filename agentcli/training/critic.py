@@ -475,7 +475,6 @@ class Appraiser:
             setattr(step, self._reader.field, numbers[ids])
 
     async def close(self) -> None:
-        """Stops the worker thread."""
         self._batcher.close()
 
     def _numbers(self, batch: list[list[int]]) -> list[float]:

@@ -21,6 +21,9 @@ class MetricsLine(Record, kw_only=True):
         # Every class declares it as its last field: fields are written in the order of
         # their declaration.
         seconds: float
+        """Training time so far; time that a killed training spent after its last
+        snapshot is not included.
+        """
 
 
 def means_of(lines: Sequence[MetricsLine], names: Iterable[str]) -> dict[str, float]:
@@ -41,9 +44,6 @@ class SftMetrics(MetricsLine, kw_only=True):
     tokens: int
     """Response tokens trained on so far."""
     seconds: float
-    """Training time so far; time that a killed training spent after its last snapshot
-    is not included.
-    """
 
 
 class PolicyFigures(MetricsLine, kw_only=True):
@@ -103,9 +103,6 @@ class TrainMetrics(PolicyFigures, kw_only=True):
     """One update of the policy gradient."""
 
     seconds: float
-    """Training time so far; time that a killed training spent after its last snapshot
-    is not included.
-    """
 
 
 class PpoMetrics(PolicyFigures, kw_only=True):
@@ -123,9 +120,6 @@ class PpoMetrics(PolicyFigures, kw_only=True):
     critic_grad_norm: float
     """Gradient norm of the critic before clipping; grad_norm is the policy's."""
     seconds: float
-    """Training time so far; time that a killed training spent after its last snapshot
-    is not included.
-    """
 
 
 class OfflinePpoMetrics(MetricsLine, kw_only=True):
@@ -165,9 +159,6 @@ class OfflinePpoMetrics(MetricsLine, kw_only=True):
     tokens: int
     """Number of response tokens trained on."""
     seconds: float
-    """Training time so far; time that a killed training spent after its last snapshot
-    is not included.
-    """
 
 
 class DpoMetrics(MetricsLine, kw_only=True):
@@ -197,9 +188,6 @@ class DpoMetrics(MetricsLine, kw_only=True):
     tokens: int
     """Response tokens trained on, both sides."""
     seconds: float
-    """Training time so far; time that a killed training spent after its last snapshot
-    is not included.
-    """
 
 
 class ProcessRewardMetrics(MetricsLine, kw_only=True):
@@ -215,6 +203,3 @@ class ProcessRewardMetrics(MetricsLine, kw_only=True):
     """Gradient norm before clipping."""
     learning_rate: float
     seconds: float
-    """Training time so far; time that a killed training spent after its last snapshot
-    is not included.
-    """

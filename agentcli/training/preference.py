@@ -113,7 +113,6 @@ class PreferenceTraining(ObjectiveTraining):
         return short
 
     def facts(self) -> Facts:
-        """A hash of pairs and plan."""
         return {"pairs": digest(self.plan.pairs, self.plan.updates)}
 
     def trainer(self) -> PlannedTrainer:

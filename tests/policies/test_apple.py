@@ -73,7 +73,7 @@ def test_a_plain_training_is_not_refused() -> None:
 
 @pytest.mark.usefixtures("apple")
 def test_vllm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentcli.stages.sampling.refuse_missing_vllm", lambda: None)
+    monkeypatch.setattr("agentcli.stages.sampling.require_installed", lambda *words: None)
     settings = with_changes(Settings(), policy={"kind": "vllm"})
     refused(lambda: check_policy(settings, "vllm"), 2, "policy.kind", "--policy transformers")
     check_policy(with_changes(settings, policy={"device": "cpu"}), "vllm")

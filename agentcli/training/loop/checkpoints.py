@@ -16,7 +16,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from agentcli.errors import MissingError, UsageError, WriteError
+from agentcli.errors import UsageError, WriteError
 from agentcli.policies.load import (
     adapter_base,
     attach_adapter,
@@ -35,6 +34,7 @@ from agentcli.policies.load import (
     network_class,
     no_progress_bars,
 )
+from agentcli.policies.registry import require_installed
 from agentcli.records.files import part_of, writing
 from agentcli.records.regular import require_regular
 from agentcli.records.training_settings import LoraSettings
@@ -104,18 +104,7 @@ def check_bits(lora: LoraSettings) -> None:
         return
     if not torch.cuda.is_available():
         raise UsageError("lora.bits: 4, but torch sees no CUDA GPU; set lora.bits=32")
-    require_bitsandbytes("lora.bits: 4")
-
-
-def require_bitsandbytes(setting: str) -> None:
-    """Raises MissingError, naming the setting, if bitsandbytes is not installed."""
-    try:
-        metadata.version("bitsandbytes")
-    except metadata.PackageNotFoundError as error:
-        raise MissingError(
-            f"{setting} needs bitsandbytes, which is not installed; get it with: pip "
-            "install 'agentcli[quantised]'"
-        ) from error
+    require_installed("bitsandbytes", "quantised", "lora.bits: 4")
 
 
 def load_quantised(

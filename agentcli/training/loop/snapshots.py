@@ -36,9 +36,10 @@ from torch.optim.lr_scheduler import LRScheduler
 from transformers import TrainerCallback
 
 from agentcli.errors import DataError, UsageError
+from agentcli.policies.registry import require_installed
 from agentcli.records.regular import is_there, refuse_irregular
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.loop.checkpoints import require_bitsandbytes, write_tensors
+from agentcli.training.loop.checkpoints import write_tensors
 from agentcli.training.loop.distributed import (
     Processes,
     gather_from_ranks,
@@ -59,7 +60,8 @@ def check_optimizer(settings: TrainSettings) -> None:
             f"train.optimizer: {settings.optimizer} keeps moments of whole weights; set "
             "train.optimizer=adamw or train.sharding=none"
         )
-    require_bitsandbytes(f"train.optimizer: {settings.optimizer}")
+    reader = f"train.optimizer: {settings.optimizer}"
+    require_installed("bitsandbytes", "quantised", reader)
 
 
 def make_optimizer(

@@ -20,13 +20,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from agentcli.errors import AgentCliError, MissingError
+from agentcli.policies.registry import require_installed
 from agentcli.records.files import write_atomic
 from agentcli.records.regular import is_there, read_regular
 from agentcli.records.settings import TrackingSettings
@@ -60,14 +60,7 @@ def check_trackers(tracking: TrackingSettings) -> None:
     """
     for name in tracking.to:
         package, extra = NEEDS.get(name, (name, "trackers"))
-        try:
-            # An import would succeed for any folder called wandb, and W&B creates one.
-            metadata.version(package)
-        except metadata.PackageNotFoundError as error:
-            raise MissingError(
-                f"tracking.to: {name} is not installed; get it with: pip install "
-                f"'agentcli[{extra}]'"
-            ) from error
+        require_installed(package, extra, f"tracking.to: {name}")
         if name == "wandb":
             _check_key()
 

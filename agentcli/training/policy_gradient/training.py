@@ -213,11 +213,9 @@ class RowTrainer(PlannedTrainer):
         super().__init__(model=model, args=args, train_dataset=plan.parts())
 
     def parts(self, done: int) -> list[Part]:
-        """This rank's planned microbatches that are not done."""
         return self._plan.parts(done)
 
     def collate(self, part: Part) -> dict[str, Tensor]:
-        """The tensors of one microbatch."""
         return collate(self._plan, self._pad, part)
 
 

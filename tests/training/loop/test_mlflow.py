@@ -4,12 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 from importlib.util import find_spec
 
 import pytest
 from agentcli.errors import MissingError
 from agentcli.records.settings import TrackingSettings
-from agentcli.training.loop import trackers
 from agentcli.training.loop.trackers import check_trackers
 
 HERE = pytest.mark.skipif(find_spec("mlflow") is None, reason="mlflow is not installed; pip install 'agentcli[mlflow]'")
@@ -76,8 +76,8 @@ def test_mlflow_goes_on_with_its_run_and_asks_no_network(tmp_path):
 def test_mlflow_that_is_not_installed_is_named_with_its_package(monkeypatch):
     def missing(name):
         assert name == "mlflow-skinny"
-        raise trackers.metadata.PackageNotFoundError(name)
+        raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr("agentcli.training.loop.trackers.metadata.version", missing)
-    with pytest.raises(MissingError, match=r"mlflow is not installed; get it with: pip install 'agentcli\[mlflow\]'"):
+    monkeypatch.setattr(metadata, "version", missing)
+    with pytest.raises(MissingError, match=r"mlflow-skinny, .*: pip install 'agentcli\[mlflow\]'"):
         check_trackers(TrackingSettings(to=["mlflow"]))

@@ -246,7 +246,7 @@ def test_a_tracker_that_is_not_installed_is_named(monkeypatch):
     def missing(name):
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr("agentcli.training.loop.trackers.metadata.version", missing)
+    monkeypatch.setattr(metadata, "version", missing)
     refused(
         lambda: check_trackers(TrackingSettings(to=["wandb"])),
         4,
