@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 
@@ -103,15 +103,6 @@ class EvaluationSuccess(msgspec.Struct):
     success: MeasuredRate | None = None
 
 
-class EndedStage(NamedTuple):
-    """An entry of a manifest, checked."""
-
-    name: str
-    record: StageRecord
-    finished: datetime
-    success: float | None
-
-
 class RunHoldings(msgspec.Struct, kw_only=True):
     """Everything that a run holds, in overviews."""
 
@@ -184,35 +175,17 @@ def is_run(path: Path) -> bool:
 
 def overview(path: Path) -> RunOverview:
     """One run in a line. Raises DataError for a damaged manifest."""
-    stages = ended_stages(path)
+    stages = stage_overviews(path)
     names = [stage.name for stage in stages]
+    asking = [stage for stage in stages if not stage.name.startswith("credit/")]
     return RunOverview(
         path=str(path),
         stages=names,
         unfinished=unfinished(path, names),
-        model=newest_model(stages),
+        model=asking[-1].model if asking else None,
         success=newest_success(path, stages),
-        finished=stages[-1].finished.isoformat() if stages else None,
+        finished=stages[-1].finished if stages else None,
     )
-
-
-def ended_stages(path: Path) -> list[EndedStage]:
-    """The stages in the order in which they ended.
-
-    Raises DataError for an entry whose time or success is none.
-    """
-    directory = RunDirectory(path)
-    stages = []
-    for name, record in directory.load_manifest().stages.items():
-        try:
-            finished = datetime.fromisoformat(record.finished).astimezone(UTC)
-            success = success_of(name, record)
-        except (ValueError, OverflowError) as error:
-            raise DataError(
-                f"{directory.manifest_path}: stages.{name}: {error}"
-            ) from error
-        stages.append(EndedStage(name, record, finished, success))
-    return sorted(stages, key=lambda stage: stage.finished)
 
 
 def unfinished(path: Path, ended: Sequence[str]) -> list[str]:
@@ -224,20 +197,31 @@ def unfinished(path: Path, ended: Sequence[str]) -> list[str]:
 
 
 def stage_overviews(path: Path) -> list[StageOverview]:
-    """Every stage that ended in a run, in that order."""
+    """The stages that ended in a run, in the order in which they did.
+
+    Raises DataError for an entry whose time or success is none.
+    """
+    directory = RunDirectory(path)
     overviews = []
-    for name, record, finished, success in ended_stages(path):
-        overviews.append(
-            StageOverview(
-                name=name,
-                finished=finished.isoformat(),
-                seconds=record.seconds.get("wall"),
-                model=None if name.startswith("credit/") else model_of(record),
-                method=method_of(name, record),
-                success=success,
-            )
+    for name, record in directory.load_manifest().stages.items():
+        try:
+            finished = datetime.fromisoformat(record.finished).astimezone(UTC)
+            success = success_of(name, record)
+        except (ValueError, OverflowError) as error:
+            raise DataError(
+                f"{directory.manifest_path}: stages.{name}: {error}"
+            ) from error
+        stage = StageOverview(
+            name=name,
+            finished=finished.isoformat(),
+            seconds=record.seconds.get("wall"),
+            model=None if name.startswith("credit/") else model_of(record),
+            method=method_of(name, record),
+            success=success,
         )
-    return overviews
+        overviews.append(stage)
+    # All are UTC, so their texts sort as the times do.
+    return sorted(overviews, key=lambda stage: stage.finished)
 
 
 def model_of(record: StageRecord) -> str | None:
@@ -247,14 +231,6 @@ def model_of(record: StageRecord) -> str | None:
         return None
     model = policy.get("adapter") or policy.get("model") or policy.get("kind")
     return str(model) if model is not None else None
-
-
-def newest_model(stages: Sequence[EndedStage]) -> str | None:
-    """The model of the newest stage that asks a policy."""
-    for stage in reversed(stages):
-        if not stage.name.startswith("credit/"):
-            return model_of(stage.record)
-    return None
 
 
 def method_of(name: str, record: StageRecord) -> str | None:
@@ -286,7 +262,7 @@ def success_of(name: str, record: StageRecord) -> float | None:
     return None
 
 
-def newest_success(path: Path, stages: Sequence[EndedStage]) -> Success | None:
+def newest_success(path: Path, stages: Sequence[StageOverview]) -> Success | None:
     """What is known last of how well the policy does."""
     for stage in reversed(stages):
         if stage.success is not None:
