@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean
 
 from msgspec import convert
+from rich.text import Text
 
 from agentcli.records.credit_quality import (
     CreditQuality,
@@ -15,7 +16,7 @@ from agentcli.records.credit_quality import (
 )
 from agentcli.records.files import write_atomic
 from agentcli.reports.blocks import Blocks
-from agentcli.reports.output import console, print_json
+from agentcli.reports.output import print_answer
 from agentcli.reports.tables import markdown_page
 
 HEADS = (
@@ -45,20 +46,19 @@ def print_quality(
 ) -> None:
     """Prints the results and writes OUT/credit-quality.md."""
     write_atomic(out / "credit-quality.md", markdown(quality).encode())
-    if json:
-        print_json(quality)
-        return
-    if quiet:
+    if quiet and not json:
         print(out / "credit-quality.json")
         return
-    terminal = console()
+    print_answer(quality, _shown_parts, json=json)
+
+
+def _shown_parts(quality: CreditQuality) -> Iterator[Blocks | Text]:
     for title, heads, rows in tables(quality):
         table = Blocks(title, heads[:1], heads[1:])
         for row in rows:
             table.add(row)
-        terminal.print(table)
-    for line in remarks(quality):
-        terminal.print(line, markup=False, soft_wrap=True)
+        yield table
+    yield from map(Text, remarks(quality))
 
 
 def markdown(quality: CreditQuality) -> str:

@@ -1,6 +1,7 @@
 """The results of a study, as tables for terminal and Markdown."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from io import StringIO
 from math import nan
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, get_args
 
 from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
+from rich.text import Text
 
 from agentcli.records.files import write_atomic
 from agentcli.records.study import (
@@ -20,7 +22,7 @@ from agentcli.records.study import (
     scale_of,
 )
 from agentcli.reports.blocks import Blocks
-from agentcli.reports.output import console, print_json
+from agentcli.reports.output import print_answer
 from agentcli.reports.tables import markdown_page
 
 if TYPE_CHECKING:
@@ -74,29 +76,29 @@ def print_study(found: StudyResults, out: Path, *, json: bool, quiet: bool) -> N
     """Prints the results and writes OUT/study.md and the tables as study.svg."""
     write_atomic(out / "study.md", markdown(found).encode())
     write_atomic(out / "study.svg", svg(found).encode())
-    if json:
-        print_json(found)
-        return
-    if quiet:
+    if quiet and not json:
         print(out / "study.json")
         return
-    terminal = console()
-    _print_tables(found, terminal)
+    print_answer(found, partial(_shown, out=out), json=json)
+
+
+def _shown(found: StudyResults, out: Path) -> Iterator[Blocks | Text]:
+    yield from _seed_tables(found)
     for line in (*remarks(found), page_hint(found, out)):
-        # A command is copied as one line, and a path may hold brackets.
-        terminal.print(line, markup=False, soft_wrap=True)
+        yield Text(line)
 
 
-def _print_tables(found: StudyResults, terminal: Console) -> None:
+def _seed_tables(found: StudyResults) -> Iterator[Blocks]:
     for measure, rows in tables(found.differences, found.study["reference"]):
-        terminal.print(seed_table(measure, rows))
+        yield seed_table(measure, rows)
 
 
 def svg(found: StudyResults) -> str:
     """The tables as a picture, for pages that show no Markdown."""
     # Rich prints what it records, so the print goes nowhere.
     paper = Console(record=True, file=StringIO(), width=COLUMNS)
-    _print_tables(found, paper)
+    for table in _seed_tables(found):
+        paper.print(table)
     title = found.study["title"]
     return paper.export_svg(title=title, theme=DEFAULT_TERMINAL_THEME, code_format=SVG)
 
