@@ -8,22 +8,16 @@ truncated file is not a different panel. Whole loops are compared only by cost
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from glob import glob, has_magic
 from pathlib import Path
 from shlex import join
 from typing import Any, NamedTuple
 
 from agentcli.analysis.compare_training import lacks_training, training_of
 from agentcli.errors import DataError, UsageError
-from agentcli.evaluation.compare import (
-    ComparedEvaluation,
-    RunComparison,
-    SignedRankTest,
-    over_benchmarks,
-    side_by_side,
-)
+from agentcli.evaluation.compare import RunComparison, over_benchmarks, side_by_side
 from agentcli.evaluation.growth import Growth, TreeShape, totals
 from agentcli.evaluation.record import EvaluationSummary
-from agentcli.evaluation.training import LoopCost
 from agentcli.records.files import read_json, read_records
 from agentcli.records.regular import is_there, refuse_irregular
 from agentcli.records.runs import RunDirectory, loop_folders
@@ -58,27 +52,74 @@ def compare(
     if not labels:
         # With evaluations to show, what else cannot be compared is only worth a note.
         optional = bool(comparison.evaluations)
-        try:
-            comparison.trees = _trees(places, notes)
-        except UsageError as error:
-            if not optional:
-                raise
-            notes.append(f"trees are left out: {error}")
-        try:
-            comparison.training = _training(places, notes)
-        except UsageError as error:
-            if not optional:
-                raise
-            notes.append(f"what training cost is left out: {error}")
+        for add, what in ((_add_trees, "trees are"), (_add_training, TRAINING)):
+            try:
+                add(comparison, places, notes)
+            except UsageError as error:
+                if not optional:
+                    raise
+                notes.append(f"{what} left out: {error}")
     if not (comparison.evaluations or comparison.trees or comparison.training):
-        why = f" ({'; '.join(notes)})" if notes else ""
-        raise DataError(
-            f"{' and '.join(names)} have neither an evaluation label nor trees in "
-            f"common{why}; evaluate each with: {evaluating(places)}"
-        )
+        raise nothing_in_common(names, "trees", places, notes)
     for note in notes:
         progress.note(note)
     return comparison
+
+
+def nothing_in_common(
+    names: Iterable[str], others: str, places: Sequence[Path], notes: Sequence[str]
+) -> DataError:
+    """The error where there is nothing to compare. `others`: what might have been."""
+    why = f" ({'; '.join(notes)})" if notes else ""
+    return DataError(
+        f"{' and '.join(names)} have neither an evaluation label nor {others} in "
+        f"common{why}; evaluate each with: {_evaluating(places)}"
+    )
+
+
+class Side(NamedTuple):
+    """What stands on one side of a comparison."""
+
+    name: str
+    """As it was typed."""
+    runs: list[Path]
+
+
+def read_side(typed: Path) -> Side:
+    """The side that a word names: a run, a list with commas, or a pattern.
+
+    Raises UsageError for a word that is no list, and for one that can be read in two
+    ways; DataError for a pattern without a run directory.
+    """
+    name = str(typed)
+    parts = name.split(",")
+    if len(parts) == 1 and not has_magic(name):
+        return Side(name, [typed])
+    found = [_runs_of(part) for part in parts]
+    runs = [run for of_part in found for run in of_part]
+    if is_there(typed):
+        others = [run for run in runs if run != typed]
+        if others and all(found) and all(map(is_there, others)):
+            raise UsageError(
+                f"{name}: is a run, and also means {', '.join(map(str, others))}; "
+                "rename that run"
+            )
+        return Side(name, [typed])
+    for part, of_part in zip(parts, found, strict=True):
+        if not part:
+            raise UsageError(
+                f"{name}: a run is missing beside a comma; write runs/a-0,runs/a-1"
+            )
+        if not of_part:
+            raise DataError(f"{part}: no run directory matches")
+    return Side(name, runs)
+
+
+def _runs_of(part: str) -> list[Path]:
+    """The run directories of one part of a list, in the order of their names."""
+    if has_magic(part):
+        return [path for path in map(Path, sorted(glob(part))) if path.is_dir()]
+    return [Path(part)] if part else []
 
 
 def check_places(places: Sequence[Path]) -> None:
@@ -129,16 +170,21 @@ def add_evaluations(
     evaluations: label, and the episodes by name, the first name first.
     """
     panels: dict[str, set[str]] = {}
-    names: list[str] = []
     for label, rows in evaluations:
         comparison.evaluations[label] = side_by_side(rows)
-        names = list(rows)
-        panels[label] = {row.task for row in rows[names[0]]}
+        first = next(iter(rows.values()))
+        panels[label] = {row.task for row in first}
     notes.extend(panel_overlaps(panels))
     benchmarks = _benchmarks(panels, notes)
-    if len(benchmarks) > 1:
-        comparison.benchmarks = benchmarks
-        comparison.wilcoxon = _wilcoxon(comparison.evaluations, benchmarks, names[1:])
+    if len(benchmarks) < 2:
+        return
+    comparison.benchmarks = benchmarks
+    gains: dict[str, list[float]] = {}
+    for label in benchmarks:
+        for name, row in comparison.evaluations[label].items():
+            if row.against:
+                gains.setdefault(name, []).append(row.against.success.difference)
+    comparison.wilcoxon = over_benchmarks(gains)
 
 
 def _benchmarks(
@@ -166,43 +212,33 @@ def _benchmarks(
     return chosen
 
 
-def _wilcoxon(
-    evaluations: Mapping[str, Mapping[str, ComparedEvaluation]],
-    benchmarks: Sequence[str],
-    names: Sequence[str],
-) -> dict[str, SignedRankTest]:
-    """The test over benchmarks; gains are over the tasks that both runs played."""
-    gains: dict[str, list[float]] = {name: [] for name in names}
-    for label in benchmarks:
-        for name in names:
-            against = evaluations[label][name].against
-            if against:
-                gains[name].append(against.success.difference)
-    return over_benchmarks(gains)
-
-
-def _trees(places: Sequence[Path], notes: list[str]) -> dict[str, Growth]:
-    """The trees where all of `places` hold some, else none."""
+def _add_trees(
+    comparison: RunComparison, places: Sequence[Path], notes: list[str]
+) -> None:
+    """Compares the trees where all of `places` hold some."""
     lacking = [place for place in places if not holds_trees(place)]
-    if not lacking:
-        return trees_of(places)
     # Whole loops keep their trees in iterations; their costs are compared instead.
     loops = any(map(loop_folders, places))
-    if len(lacking) < len(places) and not loops:
+    if not lacking:
+        comparison.trees = trees_of(places)
+    elif len(lacking) < len(places) and not loops:
         notes.append(f"trees are left out: {lacking[0]} holds none")
-    return {}
 
 
-def _training(places: Sequence[Path], notes: list[str]) -> dict[str, LoopCost]:
-    """The cost of training where one of `places` is a loop, else none."""
+TRAINING = "what training cost is"
+
+
+def _add_training(
+    comparison: RunComparison, places: Sequence[Path], notes: list[str]
+) -> None:
+    """Compares the cost of training where one of `places` is a loop."""
     if not any(map(loop_folders, places)):
-        return {}
-    for place in places:
-        fault = lacks_training(place)
-        if fault is not None:
-            notes.append(f"what training cost is left out: {fault}")
-            return {}
-    return training_of(places, notes)
+        return
+    fault = next(filter(None, map(lacks_training, places)), None)
+    if fault is None:
+        comparison.training = training_of(places, notes)
+    else:
+        notes.append(f"{TRAINING} left out: {fault}")
 
 
 def holds_trees(place: Path) -> bool:
@@ -359,7 +395,7 @@ def _common_labels(places: Sequence[Path], notes: list[str]) -> list[str]:
     return sorted(common, key=_natural)
 
 
-def evaluating(places: Sequence[Path]) -> str:
+def _evaluating(places: Sequence[Path]) -> str:
     """The command that evaluates one run as another already was."""
     for place in places:
         for file in sorted(place.glob("evaluation/*.json")):

@@ -11,15 +11,15 @@ from statistics import fmean
 from typing import get_args
 
 from agentcli.analysis.compare import (
+    Side,
     WalkedTasks,
     add_evaluations,
     check_places,
-    evaluating,
     evaluations_of,
+    nothing_in_common,
     read_whole,
     refuse_unlike,
 )
-from agentcli.analysis.side_words import Side
 from agentcli.analysis.study import add_loop, differences, measured, unlike
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.compare import RunComparison
@@ -69,11 +69,7 @@ def compare_sides(
     comparison.differences = list(differences(every, first, _began(every)))
     comparison.unlike = list(unlike(every, first, get_args(Spent)))
     if not comparison.differences:
-        why = f" ({'; '.join(notes)})" if notes else ""
-        raise DataError(
-            f"{' and '.join(paired)} have neither an evaluation label nor loops that "
-            f"ended in common{why}; evaluate each with: {evaluating(places)}"
-        )
+        raise nothing_in_common(paired, "loops that ended", places, notes)
     # Only now: where nothing can be compared, they are part of the error.
     for note in notes:
         progress.note(note)

@@ -32,13 +32,12 @@ def compare(call: Call) -> None:
     evaluations and in the loops' course.
     """
     from agentcli.analysis import compare as analysis
-    from agentcli.analysis.side_words import read_side
     from agentcli.records.faults import printable
     from agentcli.reports.comparison import comparison_tables
     from agentcli.reports.output import print_answer
 
     labels = call.values["label"] or []
-    sides = [read_side(place) for place in call.values["runs"] or []]
+    sides = [analysis.read_side(place) for place in call.values["runs"] or []]
     places = [run for side in sides for run in side.runs]
     if len(places) > len(sides):
         # Statistics over seeds take a second to load.

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from agentcli.analysis.compare import read_side
 from agentcli.analysis.compare_training import read_iteration
 from agentcli.analysis.schema import json_schema
-from agentcli.analysis.side_words import read_side
 from agentcli.analysis.sides import compare_sides
 from agentcli.analysis.study import from_scratch
 from agentcli.evaluation.compare import RunComparison
