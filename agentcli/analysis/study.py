@@ -23,7 +23,6 @@ from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.statistics import (
     ROUNDING,
-    area_under,
     paired_t,
     steps_to_level,
     wilcoxon_exact,
@@ -351,7 +350,7 @@ def _of_loops(
     for one in outcomes:
         if not one.course:
             continue
-        measures = {AREA: 100 * area_under(one.course)}
+        measures = {AREA: 100 * fmean(one.course)}
         start = began.get((one.arm, one.seed))
         levels = {} if start is None else {n: start + n / 100 for n in LEVELS}
         paid = {"steps": one.steps}

@@ -104,15 +104,8 @@ def paired_bootstrap(
 
     Whole tasks are drawn again, each with the values that both have there. first,
     second: one sequence of values in [0, 1] per task, none empty, tasks in the same
-    order. (0, -1, 1) without tasks. Raises ValueError on unlike lengths and on a task
-    without values.
+    order. (0, -1, 1) without tasks.
     """
-    tasks = [*first, *second]
-    if len(first) != len(second) or not all(tasks):
-        raise ValueError(
-            f"paired difference of {len(first)} and {len(second)} tasks; each needs "
-            "values on both sides"
-        )
     if not first:
         return 0.0, -1.0, 1.0
     before = _sums_and_sizes(first)
@@ -231,29 +224,14 @@ def paired_t(differences: Sequence[float]) -> tuple[float, float, float]:
     return centre, float(interval.low), float(interval.high)
 
 
-def area_under(rates: Sequence[float]) -> float:
-    """Area under a curve over iterations, divided by their number: the mean rate.
-
-    Raises ValueError without any.
-    """
-    return fmean(rates)
-
-
 def steps_to_level(
-    rates: Sequence[float],
-    steps: Sequence[int],
-    level: float,
-    window: int = 5,
+    rates: Sequence[float], steps: Sequence[int], level: float, window: int
 ) -> int | None:
     """Steps paid until `window` consecutive iterations have a mean rate of `level`.
 
     rates, steps: one for each iteration. None: never. The window is never shortened:
-    single iterations scatter too much to count. Raises ValueError on unlike lengths.
+    single iterations scatter too much to count.
     """
-    if len(rates) != len(steps):
-        raise ValueError(
-            f"steps to a level: {len(rates)} rates and {len(steps)} numbers of steps"
-        )
     for end in range(window, len(rates) + 1):
         rate = fmean(rates[end - window : end])
         if rate >= level - ROUNDING:

@@ -103,9 +103,3 @@ def test_thirds_that_differ_in_their_last_bit_are_equal() -> None:
     gain, low, high = paired_bootstrap(first, second)
     unseen = wilson(0, 10)[1]
     assert (gain, low, high) == pytest.approx((1 / 3, 1 / 3 - unseen * 4 / 3, 1 / 3 + unseen * 2 / 3))
-
-
-@pytest.mark.parametrize(("first", "second"), [([[1.0]], []), ([[1.0]], [[]])])
-def test_unpaired_tasks_are_refused(first: list[list[float]], second: list[list[float]]) -> None:
-    with pytest.raises(ValueError, match="needs values on both sides"):
-        paired_bootstrap(first, second)
