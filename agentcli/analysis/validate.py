@@ -9,7 +9,7 @@ manifest has.
 import errno
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +33,6 @@ from agentcli.records.regular import is_there
 from agentcli.records.runs import loop_folders
 from agentcli.records.trees import read_with_credit, validate_tree
 from agentcli.records.types import Episode, Manifest, Panel, StageRecord, Tree
-from agentcli.registry import nearest
 from agentcli.stages.panels import panel_hash, read_panel
 from agentcli.stages.session import Begun
 
@@ -261,8 +260,8 @@ def _validate_settings(path: Path) -> None:
     from agentcli.credit.registry import make as make_credit
     from agentcli.environments.registry import make_world
     from agentcli.exploration.registry import make as make_exploration
-    from agentcli.policies.registry import policy_names
-    from agentcli.prompts.registry import dialect_names
+    from agentcli.policies.registry import REGISTRY as POLICIES
+    from agentcli.prompts.registry import REGISTRY as DIALECTS
     from agentcli.stages.layers import resolve
     from agentcli.stages.yaml_files import read_yaml
 
@@ -277,18 +276,8 @@ def _validate_settings(path: Path) -> None:
         # made.
         if "environment" in read_yaml(path):
             make_world(settings.environment)
+        POLICIES.place(settings.policy.kind)
+        if settings.prompt.style is not None:
+            DIALECTS.place(settings.prompt.style)
     except (UsageError, DataError) as error:
         raise DataError(f"{path}: {error}") from error
-    _refuse_unknown(path, "policy.kind", settings.policy.kind, policy_names())
-    _refuse_unknown(path, "prompt.style", settings.prompt.style, dialect_names())
-
-
-def _refuse_unknown(
-    path: Path,
-    key: str,
-    name: str | None,
-    names: Sequence[str],
-) -> None:
-    if name is not None and name not in names:
-        hint = nearest(name, names)
-        raise DataError(f"{path}: {key}: is {shown(name)!r}; {hint}")

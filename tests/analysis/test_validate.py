@@ -116,8 +116,8 @@ def test_a_torn_last_line_is_owed_but_a_torn_middle_line_is_not(tmp_path: Path) 
         ("rollout: {leaves: 0}", ": rollout.leaves: "),
         ("credit: {method: grpo, gama: 1}", ": credit.gama: grpo has no such setting"),
         ("rollout: {method: chian}", ": rollout.method: no exploration method 'chian'; did you mean chain?"),
-        ("policy: {kind: expart}", ": policy.kind: is 'expart'; did you mean expert?"),
-        ("prompt: {style: ful}", ": prompt.style: is 'ful'; did you mean full?"),
+        ("policy: {kind: expart}", ": policy.kind: no policy 'expart'; did you mean expert?"),
+        ("prompt: {style: ful}", ": prompt.style: no style 'ful'; did you mean full?"),
         ("environment: {name: alfwrld}", ": environment.name: no world 'alfwrld'; did you mean alfworld?"),
         (
             "environment: {options: {cluter: 1}}",
