@@ -56,11 +56,6 @@ def _row(
     )
 
 
-def examine_here() -> list[Finding]:
-    """`examine` for this process: its environment and its folder."""
-    return examine(os.environ, Path.cwd())
-
-
 def examine(environ: Mapping[str, str], here: Path) -> list[Finding]:
     """All findings, in the order they are shown.
 

@@ -27,14 +27,15 @@ def doctor(call: Call) -> None:
     """
     import msgspec
 
-    from agentcli.analysis.doctor import examine_here, issue
+    from agentcli.analysis.doctor import examine, issue
     from agentcli.reports.output import print_rows
 
     if call.values["json"] and call.values["issue"]:
         raise UsageError("--json and --issue are two forms of the same; give one")
-    findings = examine_here()
+    here = Path.cwd()
+    findings = examine(os.environ, here)
     if call.values["issue"]:
-        print(issue(findings, os.environ, Path.cwd()))
+        print(issue(findings, os.environ, here))
     elif call.values["json"]:
         print_rows("doctor", msgspec.to_builtins(findings), json=True)
     else:

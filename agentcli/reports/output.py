@@ -20,7 +20,6 @@ from agentcli.reports.tables import (
     credit_table,
     equal_outcomes_line,
     evaluation_lines,
-    evaluation_table,
     folded_values,
     ledger_table,
     pass_at_k_table,
@@ -129,7 +128,7 @@ def _show_summary(summary: EvaluationSummary, out: Path) -> None:
     terminal = console(stderr=True)
     for line in evaluation_lines(summary, out):
         terminal.print(line, markup=False, soft_wrap=True)
-    terminal.print(evaluation_table(summary))
+    terminal.print(results_table(f"{summary.stage} {summary.label}", summary))
     if summary.pass_at_k is not None:
         terminal.print(pass_at_k_table(summary))
         most = max(map(int, summary.pass_at_k), default=0)

@@ -67,11 +67,6 @@ def evaluation_lines(summary: EvaluationSummary, out: Path) -> list[str]:
     return lines
 
 
-def evaluation_table(summary: EvaluationSummary) -> Blocks:
-    """The results of an evaluation."""
-    return results_table(f"{summary.stage} {summary.label}", summary)
-
-
 def results_table(title: str, whole: ResultsByKind) -> Blocks:
     """Results: a row per task kind and one for all, shares in percent.
 

@@ -262,9 +262,11 @@ def test_a_folder_whose_name_begins_another_s_is_no_part_of_it(tmp_path: Path) -
 
 
 BLOCKED = """
+import os
+import pathlib
 import sys
-from agentcli.analysis.doctor import examine_here
-print(*[row.name for row in examine_here()], sep="\\n")
+from agentcli.analysis.doctor import examine
+print(*[row.name for row in examine(os.environ, pathlib.Path.cwd())], sep="\\n")
 """
 
 

@@ -14,7 +14,7 @@ CORE = Finding(name="core", present=False, required=True, detail="trl missing", 
 
 
 def run(monkeypatch: pytest.MonkeyPatch, findings: list[Finding], *words: str) -> Any:
-    monkeypatch.setattr(doctor, "examine_here", lambda: findings)
+    monkeypatch.setattr(doctor, "examine", lambda environ, here: findings)
     return CliRunner().invoke(build(), ["doctor", *words])
 
 

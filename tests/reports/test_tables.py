@@ -10,10 +10,10 @@ from agentcli.records.types import Ledger
 from agentcli.reports.output import print_rows
 from agentcli.reports.tables import (
     equal_outcomes_line,
-    evaluation_table,
     folded_values,
     ledger_table,
     pass_at_k_table,
+    results_table,
     rows_table,
     values_line,
 )
@@ -24,17 +24,17 @@ from table_text import results, summary, text_of
 
 
 def test_evaluation_by_kind_and_over_all() -> None:
-    rows = text_of(evaluation_table(summary(0.5, {"clean": results(0.25)})))
+    rows = text_of(results_table("eval", summary(0.5, {"clean": results(0.25)})))
     assert rows[1] == ["clean", "40", "25.0 (15.0-35.0)", "7.2", "80", "12.5", "50.0", "0.0", "7.0"]
     assert rows[2][:3] == ["all", "40", "50.0 (40.0-60.0)"]
 
 
 def test_a_score_that_is_more_than_success_has_a_column() -> None:
     graded = replace(results(0.25), score=0.75)
-    rows = text_of(evaluation_table(summary(0.5, {"fashion": graded})))
+    rows = text_of(results_table("eval", summary(0.5, {"fashion": graded})))
     assert rows[0][3] == "score"
     assert rows[1][2:4] == ["25.0 (15.0-35.0)", "0.750"]
-    assert "score" not in text_of(evaluation_table(summary(0.5)))[0]
+    assert "score" not in text_of(results_table("eval", summary(0.5)))[0]
 
 
 def test_pass_at_k() -> None:
@@ -67,7 +67,7 @@ def every_table() -> dict[str, RenderableType]:
     one = summary(0.9, {kind: results(0.9), "look_at_obj_in_light": results(0.9)})
     ledger = Ledger(leaves=123_456_789, shared_prompt_tokens=123_456_789)
     return {
-        "eval": evaluation_table(one),
+        "eval": results_table("eval", one),
         "pass@k": pass_at_k_table(replace(one, pass_at_k={"16": Rate(rate=0.9, low=0.8, high=1.0)})),
         "pair": success_table("greedy", one, one, 0.00123),
         "ledger": ledger_table(ledger),
@@ -91,7 +91,7 @@ def test_no_width_cuts_a_header_or_a_number(name: str, width: int) -> None:
 
 
 def test_texts_of_a_world_are_no_markup() -> None:
-    rows = text_of(evaluation_table(summary(0.5, {"[red]clean[/x]": results(0.25)})))
+    rows = text_of(results_table("eval", summary(0.5, {"[red]clean[/x]": results(0.25)})))
     assert rows[1][0] == "[red]clean[/x]"
 
 
