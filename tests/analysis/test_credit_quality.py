@@ -9,8 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from agentcli.analysis.credit_quality import QualityJob, measure, perform, plan
-from agentcli.analysis.credit_theory import closed_form, enumerated, grpo_factor
+from agentcli.analysis.credit_quality import (
+    QualityJob,
+    closed_form,
+    enumerated,
+    grpo_factor,
+    measure,
+    perform,
+    plan,
+)
 from agentcli.analysis.policy_gradients import (
     Logits,
     MeasuredArm,

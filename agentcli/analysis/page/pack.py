@@ -24,11 +24,17 @@ from agentcli.analysis.compare_credit import (
     refuse_leftover,
     taker,
 )
-from agentcli.analysis.page.accounts import MethodColumn, method_column
-from agentcli.analysis.page.graphs import PlacedGraph, placed_graph
 from agentcli.analysis.page.overview import PageRun, page_run, shown_path
 from agentcli.analysis.page.texts import TextTable, token_ends_of, visible
-from agentcli.analysis.page.trees import TreeLine, page_tree, tree_line
+from agentcli.analysis.page.trees import (
+    MethodColumn,
+    PlacedGraph,
+    TreeLine,
+    method_column,
+    page_tree,
+    placed_graph,
+    tree_line,
+)
 from agentcli.credit.compare import Comparison, CreditComparison
 from agentcli.credit.export import graph_of
 from agentcli.credit.registry import Explainer, explainer
