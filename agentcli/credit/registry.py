@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from agentcli.errors import UsageError
-from agentcli.records.section import read
+from agentcli.records.section import nearest_of, read
 from agentcli.records.training_settings import Aggregate
 from agentcli.records.types import Credit, Tree
-from agentcli.registry import Registry, nearest
+from agentcli.registry import Registry
 
 if TYPE_CHECKING:
     from agentcli.credit.equations import Equation
@@ -143,7 +143,7 @@ def _hint(switch: str, names: list[str]) -> str:
     owners = [name for name in METHODS if switch in switches_of(name)]
     if len(owners) == 1:
         return f"add --method {owners[0]}, or leave it out"
-    return nearest(switch, names) if names else "it has none"
+    return nearest_of(switch, names)
 
 
 def known(name: str) -> Method:

@@ -63,21 +63,18 @@ class Full(Tagged):
     def ask(self, moment: Moment) -> Message:
         """One text and the pictures of the last observation."""
         context = moment.copies[0]
+        *forms, instructions = self.rules(context)
+        scene = self.scene(context)
         parts = [
             *self.opening(context),
             *_past(context, self._history),
             f"Current observation: {context.observations[-1]}",
+            *forms,
+            *scene[:1],
+            instructions,
+            # What is said of the list comes last.
+            *scene[1:],
         ]
-        if isinstance(self._world, Guiding):
-            # Without WORD_FOR_WORD: there is no list to take an action from.
-            parts += [self._world.forms, self._world.sight(context), self.instructions]
-        elif context.admissible:
-            parts.append(listed(context))
-            parts.append(f"{self.instructions}\n{WORD_FOR_WORD}")
-            if leaves_open(context):
-                parts.append(OWN_WORDS)
-        else:
-            parts.append(self.instructions)
         return Message(("\n\n".join(parts), *context.pictures))
 
     def opening(self, context: Context) -> list[str]:

@@ -65,13 +65,6 @@ def lacks_memory(error: BaseException | None) -> bool:
     return False
 
 
-def require_addresses(count: int) -> None:
-    """Raises MemoryError if a limit allows this process fewer bytes of addresses."""
-    allowed = address_limit()
-    if allowed is not None and allowed < count:
-        raise MemoryError(f"{count >> 20} MiB of addresses are needed")
-
-
 def shortage() -> str:
     """What is short, and what to do about it."""
     allowed = address_limit()
@@ -89,11 +82,12 @@ def shortage() -> str:
 def use_threads(count: int) -> None:
     """Imports torch, and sets the number of its threads in this process.
 
-    It is one by default: more are much slower on shared cores.
-
-    Raises MemoryError where a limit leaves too little room for it.
+    It is one by default: more are much slower on shared cores. Raises MemoryError where
+    a limit leaves too little room for it.
     """
-    require_addresses(TORCH_ADDRESSES)
+    allowed = address_limit()
+    if allowed is not None and allowed < TORCH_ADDRESSES:
+        raise MemoryError(f"{TORCH_ADDRESSES >> 20} MiB of addresses are needed")
     import torch
 
     torch.set_num_threads(count)

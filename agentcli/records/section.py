@@ -31,12 +31,17 @@ class Section(Struct, forbid_unknown_fields=True):
     """Base of all settings sections."""
 
 
+def nearest_of(path: str, names: list[str]) -> str:
+    """The hint for an unknown name: the nearest of those that there are."""
+    return nearest(path, names) if names else "it has none"
+
+
 def read(
     values: Mapping[str, Any],
     kind: type[OptionsT],
     place: str,
     owner: str = "",
-    hint: Hint = lambda path, names: _nearest(path, names),
+    hint: Hint = nearest_of,
 ) -> OptionsT:
     """The values, typed and complete.
 
@@ -163,10 +168,6 @@ def _unknown(
         for key, section in sections.items():
             if isinstance(section, Mapping):
                 yield from _unknown(section, inner, f"{path}{key}.")
-
-
-def _nearest(path: str, names: list[str]) -> str:
-    return nearest(path, names) if names else "it has none"
 
 
 def value_at(values: Any, path: str) -> Any:
