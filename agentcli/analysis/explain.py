@@ -1,8 +1,7 @@
 """assign-credit --explain: one step of the trees and where its advantage comes from.
 
-The advantage is computed from the trees with the settings of the command. Where RUN
-has credit of the method already, the same row of that file is shown too, with the
-settings that differ. Nothing is written.
+Where RUN has credit of the method already, the same row of that file is shown too, with
+the settings that differ. Nothing is written.
 """
 
 import sys

@@ -1,10 +1,7 @@
 """How far credit methods agree on the same trees.
 
-It reports correlations over steps, opposite signs, and where the methods differ most.
-
-Trees are added one at a time with one Credit per method. Only one number per step and
-method is stored. Up to SAMPLE steps the figures are exact; beyond that a uniform sample
-of SAMPLE steps is kept, so memory is bounded.
+One number per step and method is stored. Up to SAMPLE steps the figures are exact; beyond
+that a uniform sample of SAMPLE steps is kept, so memory is bounded.
 
 A step with several rows (prefix: duplicate) counts once, with the weighted mean of its
 rows. A masked step has no advantage. Two methods are compared over the steps to which

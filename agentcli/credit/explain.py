@@ -1,9 +1,8 @@
 """Explains why a step has its advantage.
 
-An explanation has the step itself, the advantages of its rows, and the account of one
-row. The account evaluates the method's EQUATIONS (equations.py) and is checked against
-the advantage and parts from `assign`. A row without an advantage comes with the reason.
-A method without EQUATIONS (an installed one may have none) shows its parts only.
+The account of a row evaluates the method's EQUATIONS (equations.py) and is checked
+against the advantage and parts from `assign`. An installed method may have none: then
+only the parts are shown.
 """
 
 from typing import Any

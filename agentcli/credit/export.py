@@ -1,8 +1,5 @@
 """State graphs as files for other programs: GraphML, DOT and JSON.
 
-networkx writes two of the three formats. It is imported here and nowhere else in
-credit.
-
 Observations are text from outside: characters that XML or UTF-8 cannot represent are
 escaped visibly, and DOT strings are quoted. In a picture of the DOT file, labels are
 shortened and the full text is the tooltip. States closer to a success are greener. An

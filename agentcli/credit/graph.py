@@ -5,13 +5,10 @@ RewardFlow (sections 3.2 and 4.1, App. B.2, D.4) computes credit from it, and
 `credit.state` (states.py). A trajectory that succeeded ends in a node of kind success,
 one that failed in a node of kind failure, and a truncated one in an ordinary state.
 Steps that change nothing are pruned: malformed and inadmissible ones, self-loops (also
-within a cluster of similar states), and
-those that only looked according to the world (Step.looked). A pruned step does not move
-along the graph. Steps that lead only to errored leaves are left out.
-
-The code uses plain dictionaries and breadth-first search, without networkx or
-recursion. It is linear in the steps, times the number of success nodes under
-`distance: mean`.
+within a cluster of similar states), and those that only looked according to the world
+(Step.looked). A pruned step does not move along the graph. Steps that lead only to
+errored leaves are left out. It is linear in the steps, times the number of success
+nodes under `distance: mean`.
 """
 
 import math
