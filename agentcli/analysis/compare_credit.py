@@ -50,7 +50,7 @@ def held_methods(run: Path) -> list[str]:
 
     Raises DataError for a file that no method is named after.
     """
-    files = sorted((run / "credit").glob("*.jsonl"))
+    files = RunDirectory(run).credit_files
     for file in files:
         if file.stem not in method_names():
             raise DataError(

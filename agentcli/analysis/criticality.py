@@ -16,7 +16,7 @@ from typing import NamedTuple
 from agentcli.analysis.tree_measures import tells_entropy
 from agentcli.credit.survey import survey_of
 from agentcli.credit.switches import Switches
-from agentcli.records.trees import children
+from agentcli.records.trees import children, depths
 from agentcli.records.types import Count, Outcome, Record, Step, Tree
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.tables import percent
@@ -118,9 +118,7 @@ def examined(tree: Tree) -> Iterator[Examined]:
         )
     # With the default reward: another would scale spreads, but not IDLE and CRITICAL.
     survey = survey_of(tree, Switches())
-    depths: list[int] = []
-    for parent in survey.parents:
-        depths.append(1 if parent < 0 else depths[parent] + 1)
+    before = depths(tree)
     for state, siblings in children(tree).items():
         # Steps are in lineage order: the trajectories' own come before the draws. They
         # are no draws themselves, because what followed them was sampled.
@@ -129,7 +127,7 @@ def examined(tree: Tree) -> Iterator[Examined]:
         if len(drawn) > 1:
             # One leaf is below each, so the mean reward there is R(tau).
             rewards = [survey.rewards[step.id] for step in drawn]
-            place = depths[siblings[0].id]
+            place = before[siblings[0].id] + 1
             entropy = _entropy(drawn)
             yield Examined(_kind(siblings[0]), place, pstdev(rewards), entropy)
 

@@ -27,7 +27,7 @@ from agentcli.records.credit_quality import Estimate, TunnelChoice, Tunnels
 from agentcli.records.section import read
 from agentcli.records.settings import EnvironmentSettings, RolloutSettings, Settings
 from agentcli.records.training_settings import Aggregate
-from agentcli.records.trees import acts_by_copy
+from agentcli.records.trees import acts_by_copy, depths
 from agentcli.records.types import Credit, Tree
 from agentcli.registry import nearest
 from agentcli.training.steps import RowCounts, TreeAndCredit, shared_entries
@@ -151,10 +151,7 @@ def appraise(tree: Tree, game: Tunnel, exact: Exact) -> None:
     The value of a step is V of the place and the time where it is taken; its score is
     the expected return after its action.
     """
-    times: list[int] = []
-    for step in tree.steps:
-        time = 0 if step.parent is None else times[step.parent] + 1
-        times.append(time)
+    for step, time in zip(tree.steps, depths(tree), strict=True):
         place = Spot(*map(int, step.state.split("/")))
         action = game.actions(place).index(step.action or "")
         step.value = exact.values[time][place]

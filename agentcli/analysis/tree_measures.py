@@ -15,8 +15,8 @@ from agentcli.credit.survey import survey_of
 from agentcli.credit.switches import Switches
 from agentcli.evaluation.calls import call_shares
 from agentcli.records.study import StepMeasured, TreeMeasured
-from agentcli.records.trees import acts_by_copy, paths
-from agentcli.records.types import Outcome, Step, Tree, Validity
+from agentcli.records.trees import acts_by_copy, unbroken_paths
+from agentcli.records.types import Step, Tree, Validity
 
 
 def traits_of(tree: Tree) -> Counter[str]:
@@ -30,9 +30,7 @@ def traits_of(tree: Tree) -> Counter[str]:
     counts = Counter[str]()
     states: set[str] = set()
     pairs: set[tuple[str, str]] = set()
-    for walk in paths(tree):
-        if walk[-1].outcome is Outcome.ERRORED:
-            continue
+    for walk in unbroken_paths(tree):
         actions: set[str] = set()
         refused: set[int] = set()
         for step in walk:
@@ -105,9 +103,8 @@ def measure_trees(trees: Iterable[Tree], wanted: set[str]) -> dict[str, float]:
 def _walked(tree: Tree) -> list[Step]:
     """The steps of the trajectories that did not error, each once."""
     steps: dict[int, Step] = {}
-    for walk in paths(tree):
-        if walk[-1].outcome is not Outcome.ERRORED:
-            steps |= {step.id: step for step in walk}
+    for walk in unbroken_paths(tree):
+        steps |= {step.id: step for step in walk}
     return list(steps.values())
 
 
@@ -159,9 +156,7 @@ def _moves_by_step(trees: Iterable[Tree]) -> list[list[int]]:
     """How many moves the responses at step 1, 2, ... make that could be read."""
     by_step: list[list[int]] = []
     for tree in trees:
-        for walk in paths(tree):
-            if walk[-1].outcome is Outcome.ERRORED:
-                continue
+        for walk in unbroken_paths(tree):
             by_step += [[] for _ in range(len(walk) - len(by_step))]
             for step, numbers in zip(walk, by_step, strict=False):
                 acts = acts_by_copy(step)

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 import msgspec
 
 from agentcli.records.calls import ANSWER, read_call
-from agentcli.records.trees import acts_by_copy, paths
-from agentcli.records.types import Move, Outcome, Step, Tree, Validity
+from agentcli.records.trees import acts_by_copy, unbroken_paths
+from agentcli.records.types import Move, Step, Tree, Validity
 
 NO_CALL = "none"
 """The name for a step that is unreadable or does not call an existing tool."""
@@ -46,9 +46,7 @@ def call_shares(trees: Iterable[Tree]) -> list[CallShares]:
     walked: list[int] = []
     trajectories = 0
     for tree in trees:
-        for steps in paths(tree):
-            if steps[-1].outcome is Outcome.ERRORED:
-                continue
+        for steps in unbroken_paths(tree):
             trajectories += 1
             for number, step in enumerate(steps):
                 if number == len(by_step):

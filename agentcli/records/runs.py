@@ -104,6 +104,11 @@ class RunDirectory:
             )
         return self.path / "credit" / f"{name}.jsonl"
 
+    @property
+    def credit_files(self) -> list[Path]:
+        """Every credit file, by method."""
+        return sorted((self.path / "credit").glob("*.jsonl"))
+
     def evaluation(self, label: str) -> Path:
         """The episodes of one evaluation: evaluation/<label>.jsonl.
 
@@ -158,7 +163,7 @@ class RunDirectory:
                     f"--method {name} {word_of(self.path)}"
                 )
             return path
-        files = sorted((self.path / "credit").glob("*.jsonl"))
+        files = self.credit_files
         if len(files) == 1:
             return files[0]
         if not files:

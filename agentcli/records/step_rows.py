@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from agentcli.records.trees import leaves
+from agentcli.records.trees import depths, leaves
 from agentcli.records.types import Credit, Step, StepCredit, Tree
 
 
@@ -73,21 +73,25 @@ def mean_advantage(rows: Iterable[StepCredit]) -> float | None:
 
 def advantages(credit: Credit) -> dict[int, float | None]:
     """The advantage of every step in the credit, by step."""
+    by_step = rows_by_step(credit)
+    return {step: mean_advantage(rows) for step, rows in by_step.items()}
+
+
+def rows_by_step(credit: Credit) -> dict[int, list[StepCredit]]:
+    """The rows of every step in the credit, by step."""
     by_step: dict[int, list[StepCredit]] = {}
     for row in credit.steps:
         by_step.setdefault(row.step, []).append(row)
-    return {step: mean_advantage(rows) for step, rows in by_step.items()}
+    return by_step
 
 
 def step_rows(number: int, tree: Tree, credit: Credit | None = None) -> list[StepRow]:
     """Every step of a tree once, in order; `number` is the number of the tree."""
     assigned = advantages(credit) if credit is not None else {}
     numbers = first_trajectories(tree)
-    depths: list[int] = []
     rows = []
-    for step in tree.steps:
-        depths.append(0 if step.parent is None else depths[step.parent] + 1)
-        row = step_row(number, tree, step, numbers[step.id], depths[-1])
+    for step, depth in zip(tree.steps, depths(tree), strict=True):
+        row = step_row(number, tree, step, numbers[step.id], depth)
         row.advantage = assigned.get(step.id)
         rows.append(row)
     return rows

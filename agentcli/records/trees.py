@@ -77,6 +77,19 @@ def paths(tree: Tree) -> list[list[Step]]:
     return [path(tree, leaf) for leaf in leaves(tree)]
 
 
+def unbroken_paths(tree: Tree) -> list[list[Step]]:
+    """The trajectories that are not errored."""
+    return [walk for walk in paths(tree) if walk[-1].outcome is not Outcome.ERRORED]
+
+
+def depths(tree: Tree) -> list[int]:
+    """How many steps come before each step, by its id."""
+    before: list[int] = []
+    for step in tree.steps:
+        before.append(0 if step.parent is None else before[step.parent] + 1)
+    return before
+
+
 def read_trees(
     file: Path, opened: BinaryIO | None = None
 ) -> Iterator[tuple[int, Tree]]:

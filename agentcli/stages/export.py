@@ -42,7 +42,7 @@ from agentcli.records.step_rows import StepRow, advantages, step_rows
 from agentcli.records.trees import paths, read_with_credit
 from agentcli.records.types import Credit, Outcome, Step, Tree
 from agentcli.registry import nearest
-from agentcli.reports.show.trees import credit_names, trees_file
+from agentcli.reports.show.trees import trees_file
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.model_card import model_card
 from agentcli.stages.trees import checked_trees, count_trees
@@ -89,9 +89,10 @@ class ExportPlan:
         """
         if self.evaluation is not None:
             return None
-        if self.credit is None and not credit_names(self.run):
+        run = RunDirectory(self.run)
+        if self.credit is None and not run.credit_files:
             return None
-        return RunDirectory(self.run).existing_credit(self.credit)
+        return run.existing_credit(self.credit)
 
     @property
     def checkpoint(self) -> Path:

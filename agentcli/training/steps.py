@@ -49,7 +49,7 @@ from agentcli.records.faults import shown
 from agentcli.records.files import derive_seed
 from agentcli.records.pictures import folder_beside, read_picture
 from agentcli.records.step_rows import first_trajectories
-from agentcli.records.trees import path, paths, read_trees, read_with_credit
+from agentcli.records.trees import path, read_trees, read_with_credit, unbroken_paths
 from agentcli.records.types import (
     INHERITED,
     Credit,
@@ -231,7 +231,7 @@ def shared_entries(
 
     `update` as in TrainSettings.
     """
-    trajectories = _unbroken(given.tree)
+    trajectories = unbroken_paths(given.tree)
     entries = _trained_entries(given, update, counts)
     if update == "critical":
         critical = _critical_steps(trajectories)
@@ -243,18 +243,13 @@ def shared_entries(
     return zip(entries, shares, strict=True)
 
 
-def _unbroken(tree: Tree) -> list[list[Step]]:
-    """The trajectories that are not errored."""
-    return [steps for steps in paths(tree) if steps[-1].outcome != Outcome.ERRORED]
-
-
 def check_sampled(tree: Tree, place: str) -> None:
     """Raises DataError for a tree without any token sampled from a model."""
     # If the very first prompt was too long, the policy was never asked, and nothing is
     # missing.
     answered = any(
         len(steps) > 1 or steps[-1].stop is not StopReason.OVERLONG
-        for steps in _unbroken(tree)
+        for steps in unbroken_paths(tree)
     )
     if answered and not any(step.token_ids for step in tree.steps):
         raise DataError(

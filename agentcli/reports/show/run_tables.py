@@ -13,6 +13,7 @@ from agentcli.evaluation.training import course
 from agentcli.records.calls import read_call
 from agentcli.records.faults import printable
 from agentcli.records.siblings import median_depth
+from agentcli.records.trees import depths
 from agentcli.records.types import Step
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.show.runs import (
@@ -301,13 +302,11 @@ def steps_table(shown: ShownTree) -> Blocks:
         ["thought", "tool", "query"],
         ["step", "LINE:STEP", "chosen", "best", "process ok"],
     )
-    places: dict[int | None, int] = {None: 0}
-    for step in shown.tree.steps:
+    for step, before in zip(shown.tree.steps, depths(shown.tree), strict=True):
         # Counted from 1, as in the table of a whole run.
-        place = places[step.parent] + 1
-        places[step.id] = place
+        place = str(before + 1)
         name = f"{shown.line}:{step.id}"
-        table.add([*_words(step), str(place), name, *_judgement(step)])
+        table.add([*_words(step), place, name, *_judgement(step)])
     return table
 
 

@@ -12,7 +12,7 @@ from agentcli.records.files import read_line, read_numbered
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.siblings import fork_depths
-from agentcli.records.step_rows import mean_advantage
+from agentcli.records.step_rows import mean_advantage, rows_by_step
 from agentcli.records.trees import paths, read_trees, validate_credit, validate_tree
 from agentcli.records.types import Credit, Outcome, Step, StepCredit, Task, Tree
 from agentcli.registry import nearest
@@ -188,16 +188,12 @@ def add_credit(shown: ShownTree, run: Path, credit: str | None) -> None:
 
     Raises DataError where the run has none of that name, or none for the tree.
     """
-    if credit is None and len(credit_names(run)) != 1:
+    directory = RunDirectory(run)
+    if credit is None and len(directory.credit_files) != 1:
         return
-    file = RunDirectory(run).existing_credit(credit)
+    file = directory.existing_credit(credit)
     shown.credit = file.stem
     shown.rows = _rows_of(file, shown.tree)
-
-
-def credit_names(run: Path) -> list[str]:
-    """The methods whose credit the run holds."""
-    return [file.stem for file in sorted((run / "credit").glob("*.jsonl"))]
 
 
 def _is_line(wanted: str) -> bool:
@@ -232,7 +228,4 @@ def _rows_of(file: Path, tree: Tree) -> dict[int, list[StepCredit]]:
             f"{file}: has no credit of task {tree.task.id}; run assign-credit with --overwrite"
         )
     validate_credit(credit, tree, f"{file}:{line}")
-    rows: dict[int, list[StepCredit]] = {}
-    for row in credit.steps:
-        rows.setdefault(row.step, []).append(row)
-    return rows
+    return rows_by_step(credit)

@@ -5,9 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from agentcli.records.files import RecordWriter
+from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Credit, StepCredit, Task, Tree
 from agentcli.reports.show.run_tables import trees_table
-from agentcli.reports.show.trees import ShownTree, add_credit, credit_names, tree_overviews
+from agentcli.reports.show.trees import ShownTree, add_credit, tree_overviews
 from agentcli.reports.show.trees import find_tree as find_in
 from credit_trees import ERRORED, SUCCESS, TRUNCATED, chains, outcomes, step, tree, walk
 from refusal import refused
@@ -143,7 +144,7 @@ def test_several_rows_of_a_step_are_shown_by_their_mean(run: Path) -> None:
 def test_of_several_credits_none_is_shown_unless_named(run: Path) -> None:
     give_credit(run, "grpo", StepCredit(step=0, advantage=1.0))
     give_credit(run, "gigpo", StepCredit(step=0, advantage=2.0))
-    assert credit_names(run) == ["gigpo", "grpo"]
+    assert [file.stem for file in RunDirectory(run).credit_files] == ["gigpo", "grpo"]
     assert find_tree(run, "3").credit is None
     assert find_tree(run, "3", "gigpo").advantage(0) == 2.0
 
