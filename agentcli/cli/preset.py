@@ -17,10 +17,8 @@ def list_presets(call: Call) -> None:
     from agentcli.reports.output import print_rows
     from agentcli.stages import layers
 
-    rows = []
-    for path in layers.list_presets():
-        first_line = path.read_text(encoding="utf-8").partition("\n")[0]
-        rows.append({"preset": path.stem, "for": first_line.lstrip("# ")})
+    files = layers.list_presets()
+    rows = [{"preset": file.stem, "for": layers.purpose_of(file)} for file in files]
     print_rows("presets", rows, json=call.values["json"])
 
 

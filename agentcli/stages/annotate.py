@@ -48,11 +48,11 @@ from agentcli.records.types import (
     Validity,
 )
 from agentcli.reports.standing import Standing
-from agentcli.stages.backend import harvest, in_order
+from agentcli.stages.backend import LocalBackend, harvest, in_order
 from agentcli.stages.plan import StagePlan, check_model, model_sources, with_changes
-from agentcli.stages.sampling import Stopwatch, check_policy, open_policy
+from agentcli.stages.sampling import Stopwatch, check_policy
 from agentcli.stages.session import Session
-from agentcli.stages.tally import excerpt, tally_of
+from agentcli.stages.tally import counted, excerpt
 from agentcli.stages.trees import checked_trees, write_in_order
 
 Key = tuple[str, int]
@@ -169,7 +169,7 @@ async def perform(plan: AnnotationPlan, session: Session) -> StageRecord:
         latest=True,
         counts=counts,
         statistics=statistics,
-        ledger=tally_of(trees).ledger,
+        ledger=counted(trees)[0].ledger,
         seconds=seconds,
     )
 
@@ -216,8 +216,9 @@ async def _ask(
     settings = plan.settings
     # A teacher steps no environment, so these engines are never started.
     pool = EnginePool(settings.environment)
+    backend = LocalBackend(pool, keeps=False)
     problems: list[str] = []
-    async with open_policy(settings, plan.world, pool, plan.model) as policy:
+    async with backend.policy(settings, plan.world, plan.model) as policy:
         watch = Stopwatch(pool, policy)
         teacher = Teacher(policy, plan.world, settings, folder)
 

@@ -43,7 +43,7 @@ from agentcli.stages.sampling import (
     sampling_sources,
 )
 from agentcli.stages.session import Session
-from agentcli.stages.tally import Tally, share_of_success, tally_of
+from agentcli.stages.tally import Tally, counted, share_of_success
 from agentcli.stages.trees import episode_of
 
 PATIENCE = 20
@@ -155,7 +155,7 @@ async def perform(plan: DemosPlan, session: Session) -> StageRecord:
         session.start()
         keys = map(_key, islice(_jobs(plan), tried))
         trees.put_in_order([key for key in keys if key not in dropped], episode_of)
-    tally = tally_of(run.trees)
+    tally, _ = counted(run.trees)
     record = session.finish(
         latest=True,
         panel=plan.panel.sha256,

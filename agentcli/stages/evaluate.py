@@ -39,7 +39,6 @@ from agentcli.stages.rollout import (
     PanelWalk,
     TreeFile,
     WalkPlan,
-    counted,
     part_to_walk,
     refuse_other_tasks,
     walk,
@@ -51,7 +50,7 @@ from agentcli.stages.sampling import (
     sampling_sources,
 )
 from agentcli.stages.session import Session
-from agentcli.stages.tally import Tally, share_of_success
+from agentcli.stages.tally import Tally, counted, share_of_success
 
 EpisodesByTask = dict[str, list[Episode]]
 

@@ -186,6 +186,11 @@ def list_presets() -> list[Path]:
     return sorted(presets_folder().glob("*.yaml"))
 
 
+def purpose_of(file: Path) -> str:
+    """The first line of a shipped file, which says what it is for."""
+    return file.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+
+
 def find_preset(name: str) -> Path:
     """A shipped preset by name, or any file by its path.
 

@@ -265,13 +265,6 @@ def has_fallen(successes: Sequence[Rate]) -> bool:
     return newest.rate < best.rate / 2 and newest.high < best.low
 
 
-def write_metrics(path: Path, lines: Sequence[LoopMetrics]) -> None:
-    """Replaces the loop's metrics.jsonl, so that resuming duplicates no lines."""
-    with rewriting(path) as writer:
-        for line in lines:
-            writer.write(line)
-
-
 def best_iteration(lines: Sequence[LoopMetrics]) -> int | None:
     """The first iteration with the highest success in an evaluation."""
     evaluated = [line for line in lines if "eval/success" in line.figures]
@@ -417,7 +410,10 @@ class Iterations:
                 # Iterations before the last finished one stay as a killed loop left
                 # them.
                 if iteration >= done - 1:
-                    write_metrics(plan.run.metrics, lines)
+                    # As a whole, so that resuming duplicates no lines.
+                    with rewriting(plan.run.metrics) as writer:
+                        for line in lines:
+                            writer.write(line)
                     self._keep(lines)
                 if has_fallen(successes) and FALLEN not in self._said:
                     self._said.add(FALLEN)

@@ -236,18 +236,17 @@ def _refuse_unlike(shards: Sequence[ShardRun], sections: tuple[str, ...]) -> Non
                 f"{other.run.path} shard {other.shard} of {other.whole.name}; merge "
                 "shards of one panel"
             )
-        difference = first_difference(settings, determining(other.settings, sections))
-        if difference:
-            raise UsageError(
-                f"{other.run.path}: other settings than {first.run.path}: "
-                f"{difference}; sample it again"
-            )
-        difference = other_inputs(first.record.inputs, other.record.inputs)
-        if difference:
-            raise UsageError(
-                f"{other.run.path}: other input than {first.run.path}: {difference}; "
-                "sample it again"
-            )
+        theirs = determining(other.settings, sections)
+        differences = {
+            "settings": first_difference(settings, theirs),
+            "input": other_inputs(first.record.inputs, other.record.inputs),
+        }
+        for what, difference in differences.items():
+            if difference:
+                raise UsageError(
+                    f"{other.run.path}: other {what} than {first.run.path}: "
+                    f"{difference}; sample it again"
+                )
 
 
 def _refuse_incomplete(shards: Sequence[ShardRun]) -> None:

@@ -16,7 +16,7 @@ from agentcli.records.files import read_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.training_settings import TINY
 from agentcli.records.types import StageRecord
-from agentcli.stages.layers import list_presets
+from agentcli.stages.layers import list_presets, purpose_of
 
 LAYOUT = Path(__file__).with_suffix(".md")
 TRAINING = ("run", "train", "sft")
@@ -170,8 +170,7 @@ def _facts(trainings: Sequence[Training]) -> dict[str, str]:
     words = {word for one in trainings for word in one.record.command}
     for path in list_presets():
         if path.stem in words:
-            purpose = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
-            facts[f"preset `{path.stem}`"] = purpose
+            facts[f"preset `{path.stem}`"] = purpose_of(path)
     return facts
 
 

@@ -196,9 +196,3 @@ def check_model(
 def check_critic(critic: str | None, setting: str, option: str) -> None:
     """Refuses a critic that cannot be loaded; raises what `check_model` raises."""
     check_model(critic, setting, option, "agentcli train --set train.objective=ppo")
-
-
-def check_prm(prm: str | None) -> None:
-    """Refuses a process reward model that cannot be loaded, as `check_model` does."""
-    maker = "agentcli train RUN --set train.objective=process-reward"
-    check_model(prm, "rollout.prm", "--prm DIR", maker)

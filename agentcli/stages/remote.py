@@ -15,10 +15,9 @@ from uuid import uuid4
 
 import msgspec
 
-from agentcli import errors
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
-from agentcli.errors import AgentCliError, DataError, MissingError
+from agentcli.errors import AgentCliError, DataError, MissingError, error_class
 from agentcli.exploration.settings import decode
 from agentcli.policies.load import CONFIG
 from agentcli.records.files import sha256_file
@@ -89,9 +88,9 @@ class RemoteFault(msgspec.Struct, tag=True):
 
     def error(self) -> Exception:
         """The error as an exception."""
-        kinds = {**vars(errors), MemoryError.__name__: MemoryError}
-        error: Exception = kinds[self.kind](self.text)
-        return error
+        if self.kind == MemoryError.__name__:
+            return MemoryError(self.text)
+        return error_class(self.kind)(self.text)
 
 
 RemoteAnswer = RemoteReport | RemoteTree | RemoteFault

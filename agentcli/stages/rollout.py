@@ -12,7 +12,6 @@ played.
 
 from collections.abc import (
     Callable,
-    Collection,
     Hashable,
     Iterable,
     Iterator,
@@ -22,13 +21,13 @@ from collections.abc import (
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import msgspec
 
 from agentcli.environments.protocol import World
 from agentcli.errors import DataError, UsageError
-from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.record import ResultsByKind
 from agentcli.evaluation.summary import summarise
 from agentcli.exploration.budget import Allowance, highest, parse_budget
@@ -39,14 +38,14 @@ from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.shards import ShardExtent, WholePanel
-from agentcli.records.types import Episode, Ledger, Outcome, Panel, StageRecord, Tree
+from agentcli.records.types import Ledger, Outcome, Panel, StageRecord, Tree
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.backend import TimedTree, TreeJob, grow, harvest
 from agentcli.stages.cluster import Backend, open_sampler
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for, parse_shard
 from agentcli.stages.plan import (
     check_critic,
-    check_prm,
+    check_model,
     model_sources,
     plain,
     with_model,
@@ -59,7 +58,7 @@ from agentcli.stages.sampling import (
     sampling_sources,
 )
 from agentcli.stages.session import Session
-from agentcli.stages.tally import UNTRAINED, Tally, share_of_success
+from agentcli.stages.tally import UNTRAINED, counted, share_of_success
 from agentcli.stages.trees import task_of, write_in_order
 
 
@@ -232,7 +231,7 @@ async def walk(
         title,
         total=len(tasks),
         done=len(kept),
-        success=mean_success(kept.values()),
+        success=fmean(task.success for task in kept.values()) if kept else None,
         together=settings.in_flight,
     )
     if owed:
@@ -294,13 +293,6 @@ def walked_part(panel: Panel, allowance: Allowance, progress: Progress) -> Panel
     return make_panel(name, panel.world, tasks)
 
 
-def mean_success(kept: Collection[FinishedTask]) -> float | None:
-    """Mean share of success; None without any task."""
-    if not kept:
-        return None
-    return sum(task.success for task in kept) / len(kept)
-
-
 @dataclass(frozen=True, kw_only=True)
 class RolloutPlan(WalkPlan):
     """A rollout that is ready to begin."""
@@ -331,7 +323,8 @@ def plan(
     critic = settings.rollout.critic
     prm = settings.rollout.prm
     check_critic(critic, "rollout.critic", "--critic DIR")
-    check_prm(prm)
+    maker = "agentcli train RUN --set train.objective=process-reward"
+    check_model(prm, "rollout.prm", "--prm DIR", maker)
     models = {"critic": critic, "prm": prm}
     appraising = {name: each for name, each in models.items() if each is not None}
     whole, seed = tasks_of(settings, world)
@@ -427,16 +420,6 @@ def conclude(
     # After the entry is written: the trees are good for --resume all the same.
     tally.judge_errors(session.settings, session.run.path, note, remedy)
     return record
-
-
-def counted(trees: Path) -> tuple[Tally, list[Episode]]:
-    """The counts of a trees file, and its episodes."""
-    tally = Tally()
-    rows = list[Episode]()
-    for tree in read_records(trees, Tree):
-        tally.add(tree)
-        rows += episodes(tree)
-    return tally, rows
 
 
 def results_of_run(run: RunDirectory) -> ResultsByKind:

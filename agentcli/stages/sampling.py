@@ -1,7 +1,4 @@
-"""The plans and resources shared by all stages that sample.
-
-Resources are the world, the panel, the engines, the policy and the method's further
-models.
+"""The plans of all stages that sample, their checks, and the models that they open.
 
 A plan checks the further models of an exploration method, for instance a judge; they
 are opened together with the policy.
@@ -277,21 +274,6 @@ def sampling_inputs(settings: Settings, model: str | None) -> dict[str, str | No
     for name, further in settings.rollout.further_models.items():
         inputs[f"rollout.{name}"] = further.model
     return inputs
-
-
-@asynccontextmanager
-async def open_policy(
-    settings: Settings,
-    world: World,
-    pool: EnginePool,
-    model: str | None,
-) -> AsyncIterator[Policy]:
-    """Opens the policy for the block only."""
-    policy = start_policy(settings, world, pool, model)
-    try:
-        yield policy
-    finally:
-        await policy.close()
 
 
 class Timed(Protocol):

@@ -11,6 +11,7 @@ from typing import Any
 
 from agentcli.environments.protocol import WORLD_FAILED
 from agentcli.errors import SHORTEN, AgentCliError
+from agentcli.evaluation.episodes import episodes
 from agentcli.prompts.registry import dialect_name
 from agentcli.records.faults import shown
 from agentcli.records.files import read_records
@@ -21,7 +22,15 @@ from agentcli.records.siblings import (
     median_depth,
     shares_by_depth,
 )
-from agentcli.records.types import Ledger, Outcome, Step, StopReason, Tree, Validity
+from agentcli.records.types import (
+    Episode,
+    Ledger,
+    Outcome,
+    Step,
+    StopReason,
+    Tree,
+    Validity,
+)
 
 UNTRAINED = "training leaves them out"
 EARLY = 0.9
@@ -250,12 +259,14 @@ class Tally:
         )
 
 
-def tally_of(trees: Path) -> Tally:
-    """Counts and ledger over a trees file."""
+def counted(trees: Path) -> tuple[Tally, list[Episode]]:
+    """The counts of a trees file, and its episodes."""
     tally = Tally()
+    rows = list[Episode]()
     for tree in read_records(trees, Tree):
         tally.add(tree)
-    return tally
+        rows += episodes(tree)
+    return tally, rows
 
 
 def share_of_success(tree: Tree) -> float:

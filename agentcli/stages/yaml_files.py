@@ -70,13 +70,13 @@ class _Loader(yaml.SafeLoader):
         """A mapping without duplicate keys."""
         keys: set[Any] = set()
         for key_node, _ in node.value:
+            fault = None
             if not isinstance(key_node, yaml.ScalarNode):
                 fault = "a key is a name, and here is a list or a mapping"
-                mark = key_node.start_mark
-                raise yaml.constructor.ConstructorError(None, None, fault, mark)
             # PyYAML would silently take the last one.
-            if key_node.value in keys:
+            elif key_node.value in keys:
                 fault = f"key {key_node.value!r} is there twice"
+            if fault is not None:
                 mark = key_node.start_mark
                 raise yaml.constructor.ConstructorError(None, None, fault, mark)
             keys.add(key_node.value)

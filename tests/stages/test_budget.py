@@ -25,7 +25,7 @@ from agentcli.records.settings import (
 )
 from agentcli.records.types import Episode, Ledger, Outcome, StageRecord, Tree
 from agentcli.reports.standing import Progress
-from agentcli.stages.sampling import open_policy
+from agentcli.stages.backend import LocalBackend
 from agentcli.stages.session import Invocation
 from fitting import fitting
 from growing import grow_all
@@ -161,7 +161,10 @@ def begun_trees(budget: str, concurrency: int) -> list[str]:
         world = make_world(settings.environment)
         tasks = world.tasks("train")
         allowance = Allowance(parse_budget(budget), tasks, settings)
-        async with EnginePool(settings.environment) as pool, open_policy(settings, world, pool, None) as policy:
+        async with (
+            EnginePool(settings.environment) as pool,
+            LocalBackend(pool, keeps=False).policy(settings, world, None) as policy,
+        ):
             trees = await grow_all(world, pool, policy, settings, tasks, 0, explore=explore, allowance=allowance)
         return [tree.task.id for tree in trees]
 

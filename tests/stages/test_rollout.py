@@ -14,8 +14,8 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import DemosSettings, PolicySettings
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import Outcome, StageRecord, Tree, TreeSeconds
+from agentcli.stages.backend import LocalBackend
 from agentcli.stages.rollout import plan
-from agentcli.stages.sampling import open_policy
 from agentcli.stages.session import Invocation, Session
 from growing import grow_all
 from grown_runs import roll, toy
@@ -174,7 +174,10 @@ def test_slow_trees_hold_up_nothing_and_come_in_order() -> None:
 
     async def work() -> list[Tree]:
         world = make_world(settings.environment)
-        async with EnginePool(settings.environment) as pool, open_policy(settings, world, pool, None) as policy:
+        async with (
+            EnginePool(settings.environment) as pool,
+            LocalBackend(pool, keeps=False).policy(settings, world, None) as policy,
+        ):
             return await grow_all(world, pool, policy, settings, world.tasks("train"), 0)
 
     trees = asyncio.run(work())

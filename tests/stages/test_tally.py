@@ -17,7 +17,7 @@ from agentcli.records.types import Episode, Ledger, Manifest, Move, Outcome, Ste
 from agentcli.stages.backend import LocalBackend
 from agentcli.stages.rollout import perform, plan
 from agentcli.stages.session import Invocation, Session
-from agentcli.stages.tally import Tally, share_of_success, tally_of
+from agentcli.stages.tally import Tally, counted, share_of_success
 from bad_input_runs import MODEL, START, folder
 from chat_server import ChatServer, completion
 from command_line import agentcli
@@ -319,7 +319,7 @@ def test_errored_tasks_are_told_and_resume_is_what_mends_them(name: str) -> None
         begun.unlink()
     assert warnings_of(agentcli(*words, "--resume").stderr) == []
     if name == "rollout":
-        assert tally_of(Path("new/trees.jsonl")).counts["errored"] == 0
+        assert counted(Path("new/trees.jsonl"))[0].counts["errored"] == 0
 
 
 @pytest.mark.usefixtures("folder")
