@@ -5,7 +5,6 @@ from agentcli.cli.call import Call
 from agentcli.cli.command import Command, file_option, method_option
 from agentcli.cli.completion import fixed
 from agentcli.cli.method_options import credit_options
-from agentcli.errors import UsageError
 
 GRAPH = file_option(
     "--graph", "Also write the state graphs: GraphML, DOT and JSON.", bool
@@ -36,12 +35,10 @@ def assign_credit(call: Call) -> None:
 
 def _explain(call: Call) -> None:
     """Prints how the advantage of one step was computed."""
-    for option in (GRAPH, options.RESUME, options.OVERWRITE):
-        if call.values[option.name]:
-            raise UsageError(
-                f"{option.shown} has no effect with --explain, which writes nothing; "
-                "leave one of the two out"
-            )
+    call.refuse_typed(
+        (GRAPH, options.RESUME, options.OVERWRITE),
+        "with --explain, which writes nothing; leave one of the two out",
+    )
     from agentcli.records.runs import RunDirectory
     from agentcli.stages.trees import count_trees
 

@@ -20,6 +20,7 @@ from agentcli.cli.command import Command, Option
 from agentcli.cli.errors import one_line_errors
 from agentcli.cli.typed import (
     refuse_empty,
+    refuse_out_of_range,
     refuse_swallowed,
     typed_settings,
     value_after,
@@ -346,6 +347,27 @@ class Call:
             json=json,
         )
 
+    def announce(self, address: str, facts: Mapping[str, Any]) -> None:
+        """Prints at once what a server that is ready says; who reads waits for it."""
+        from agentcli.reports.output import print_json
+
+        self.progress.stop()
+        if self.values["json"]:
+            print_json(facts)
+        else:
+            print(address, flush=True)
+
+    def is_typed(self, name: str) -> bool:
+        """Whether an option was typed; 0 counts as a value."""
+        value = self.values[name]
+        return value is not None and value is not False
+
+    def refuse_typed(self, options: Iterable[Option], reason: str) -> None:
+        """Raises UsageError if one of the options was typed, which has no effect."""
+        for option in options:
+            if self.is_typed(option.name):
+                raise UsageError(f"{option.shown} has no effect {reason}")
+
     def refuse_existing(self, file: Path | None) -> None:
         """Raises UsageError if the file exists and --overwrite is not given.
 
@@ -384,6 +406,7 @@ def _callback(command: Command, words: Sequence[str]) -> Callable[..., None]:
         refuse_empty(call.words)
         refuse_swallowed(options, values)
         with one_line_errors(lambda: call.place.how_to_go_on(call.words)), call:
+            refuse_out_of_range(options, values)
             command.body(call)
 
     # Typer reads the options from the signature.

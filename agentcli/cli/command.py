@@ -40,6 +40,10 @@ class Option:
     """The setting's default in words, if not all methods have the setting."""
     hidden: bool = False
     """Whether help leaves it out unless a method is named: it is of few methods."""
+    least: int | None = None
+    """The smallest number that it takes, if it is no setting, whose type says so."""
+    most: int | None = None
+    """The largest such number; only beside `least`."""
 
     @property
     def positional(self) -> bool:

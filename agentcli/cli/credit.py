@@ -4,7 +4,6 @@ from agentcli.cli import completion
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command, Option, method_option
 from agentcli.cli.options import JSON, ONLY_ANSWER, RUN_ARGUMENT
-from agentcli.errors import UsageError
 
 METHODS_ARGUMENT = Option(
     "methods",
@@ -12,7 +11,9 @@ METHODS_ARGUMENT = Option(
     list[str],
     values=completion.credit_methods,
 )
-TOP = method_option("--top", "Steps to list where the methods differ most (10).", int)
+TOP = method_option(
+    "--top", "Steps to list where the methods differ most (10).", int, least=0
+)
 
 
 def compare(call: Call) -> None:
@@ -30,8 +31,6 @@ def compare(call: Call) -> None:
         methods = [str(run), *methods]
         call.values["run"] = None
     top = call.values["top"]
-    if top is not None and top < 0:
-        raise UsageError(f"--top {top}: a number of steps is at least 0")
     from agentcli.analysis.compare_credit import MOST, compare_credit
     from agentcli.reports.comparison import agreement_tables
     from agentcli.reports.output import print_answer

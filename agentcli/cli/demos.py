@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from agentcli.cli import options
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command, method_option
-from agentcli.errors import UsageError
 
 if TYPE_CHECKING:
     from agentcli.records.settings import Settings
@@ -67,12 +66,9 @@ def _annotate(call: Call, out: Path, model: str | None) -> None:
     from agentcli.stages.annotate import perform, plan
     from agentcli.stages.resolve import find_run
 
-    for option in PLAYS:
-        if call.values[option.name] is not None:
-            raise UsageError(
-                f"{option.shown} has no effect with --annotate, which plays nothing; "
-                "leave one of the two out"
-            )
+    call.refuse_typed(
+        PLAYS, "with --annotate, which plays nothing; leave one of the two out"
+    )
     source = find_run(call.values["annotate"])
     call.carry_out(plan(call.settings, source, out, model=model), perform)
 

@@ -9,28 +9,34 @@ from agentcli.cli import completion, options
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command, Option, world_option
 from agentcli.cli.serve import server_option
-from agentcli.errors import AgentCliError, UsageError
+from agentcli.errors import AgentCliError
 
 WORLD_ARGUMENT = Option(
     "world", "World to look at.", values=completion.worlds, path="environment.name"
 )
 NEW_NAME = Option("name", "What the world is called, as a Python module is.")
 LISTED_WORLD = Option("world", "Only this world.", values=completion.worlds)
-PLAYED = world_option("--tasks", "Tasks to play, spread over the panel (6).", int)
+PLAYED = world_option(
+    "--tasks", "Tasks to play, spread over the panel (6).", int, least=1
+)
 OUT_FILE = dataclasses.replace(
     options.OUT, help="Where to write it; to stdout without it.", metavar="FILE"
 )
-PORTS = range(2**16)
 SESSIONS = 256
 
 SERVED_WORLD = Option(
     "world", "World to serve.", values=completion.worlds, path="environment.name"
 )
 PORT = server_option(
-    "--port", "Port to listen on; 0: any free one. Default: 8100.", int, "N"
+    "--port",
+    "Port to listen on; 0: any free one. Default: 8100.",
+    int,
+    "N",
+    least=0,
+    most=65535,
 )
 MOST_SESSIONS = server_option(
-    "--sessions", f"Most sessions at once. Default: {SESSIONS}.", int, "N"
+    "--sessions", f"Most sessions at once. Default: {SESSIONS}.", int, "N", least=1
 )
 PROCESSES = server_option(
     "--processes", "Engine processes.", int, "N", path="environment.processes"
@@ -62,16 +68,13 @@ def check(call: Call) -> None:
 
     Each task must end with the full reward, replay exactly, and fork exactly.
     """
-    # Not `or 6`: a typed 0 must be refused.
-    tasks = 6 if call.values["tasks"] is None else call.values["tasks"]
-    if tasks < 1:
-        raise UsageError(f"--tasks {tasks}: play at least one task")
     settings = call.settings
     import msgspec
 
     from agentcli.reports.output import print_rows
     from agentcli.stages import environment
 
+    tasks = call.values["tasks"] or 6
     checked = environment.check(settings, tasks, call.progress)
     if call.values["json"]:
         print_rows("check", msgspec.to_builtins(checked), json=True)
@@ -139,16 +142,12 @@ def serve(call: Call) -> None:
     A reset opens the task of its seed, counted along the split. From another
     machine, use a tunnel: ssh -L 8100:127.0.0.1:8100 HOST
     """
-    from agentcli.reports.output import print_data, print_json
+    from agentcli.reports.output import print_data
     from agentcli.stages.env_server import EnvServer
 
     # Not `or 8100`: port 0 asks for any free one.
     port = 8100 if call.values["port"] is None else call.values["port"]
-    if port not in PORTS:
-        raise UsageError(f"--port {port}: a port is a number from 0 to {PORTS[-1]}")
-    sessions = SESSIONS if call.values["sessions"] is None else call.values["sessions"]
-    if sessions < 1:
-        raise UsageError(f"--sessions {sessions}: allow at least one")
+    sessions = call.values["sessions"] or SESSIONS
     environment = call.settings.environment
     server = EnvServer(settings=environment, port=port, sessions=sessions)
     if call.dry:
@@ -160,16 +159,7 @@ def serve(call: Call) -> None:
         print_data(facts, json=call.values["json"])
         return
     call.progress.wait(f"starting {environment.name}")
-
-    def ready(url: str) -> None:
-        call.progress.stop()
-        if call.values["json"]:
-            print_json({"url": url})
-        else:
-            # Nothing follows that would flush it, and who reads the pipe waits for it.
-            print(url, flush=True)
-
-    server.serve(ready)
+    server.serve(lambda url: call.announce(url, {"url": url}))
 
 
 COMMANDS = (

@@ -33,7 +33,10 @@ EVALUATION = form_option(
 )
 ALL = form_option("--all", "messages: failed trajectories too.", bool)
 PAIRS = form_option(
-    "--pairs", "preferences: at most N pairs of trajectories a tree; 8 without it.", int
+    "--pairs",
+    "preferences: at most N pairs of trajectories a tree; 8 without it.",
+    int,
+    least=1,
 )
 DTYPE = form_option(
     "--dtype",

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command, Option, file_option
 from agentcli.cli.options import OVERWRITE
-from agentcli.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,6 +41,7 @@ WINDOW = picture_option(
     f"Iterations of the trailing mean of a loop's success; {USUAL_WINDOW} without it.",
     int,
     "N",
+    least=1,
 )
 PICTURE = file_option(
     "--out -o", "The picture: .svg, .png or .pdf. Without it, plot.svg.", Path, "FILE"
@@ -57,9 +57,6 @@ def plot(call: Call) -> None:
     from agentcli.reports.output import print_path
     from agentcli.reports.plots.figures import check_suffix, save
 
-    window = call.values["window"]
-    if window is not None and window < 1:
-        raise UsageError(f"--window {window}: must be at least 1")
     runs = call.values["runs"] or [call.place.run]
     out = call.values["out"] or Path("plot.svg")
     check_suffix(out)
@@ -76,7 +73,10 @@ def _figure(call: Call, runs: list[Path]) -> "Figure":
     runs = [find_run(run) for run in runs]
     usual: Subject = "training" if all(map(loop_folders, runs)) else "evaluations"
     subject = call.values["of"] or usual
-    _refuse_without_effect(call, subject)
+    if subject not in OF_LOOPS:
+        call.refuse_typed((WINDOW,), f"on {subject}; add --of training")
+    if subject != "evaluations":
+        call.refuse_typed((LABEL,), f"on {subject}; add --of evaluations")
     if subject in OF_LOOPS:
         loops = groups.loops_by_group(runs)
         for line in groups.unequal_lengths(loops):
@@ -89,14 +89,6 @@ def _figure(call: Call, runs: list[Path]) -> "Figure":
         labels = call.values["label"] or []
         return figures.evaluations_figure(groups.rates_by_label(runs, labels))
     return figures.pass_at_k_figure(groups.chances_by_run(runs))
-
-
-def _refuse_without_effect(call: Call, subject: Subject) -> None:
-    """Raises UsageError for an option that only another subject uses."""
-    if call.values["window"] is not None and subject not in OF_LOOPS:
-        raise UsageError(f"--window has no effect on {subject}; add --of training")
-    if call.values["label"] and subject != "evaluations":
-        raise UsageError(f"--label has no effect on {subject}; add --of evaluations")
 
 
 COMMAND = Command(

@@ -4,7 +4,6 @@ from agentcli.cli import options
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command, method_option, running_option
 from agentcli.cli.method_options import growth_options
-from agentcli.errors import UsageError
 
 ITERATIONS = method_option(
     "--iterations", "Times round the loop.", int, "K", path="run.iterations"
@@ -36,10 +35,10 @@ def run(call: Call) -> None:
     from agentcli.training.objectives import make_objective
 
     objective = call.settings.train.objective
-    if call.values["credit"] and not make_objective(objective).reads_credit:
-        raise UsageError(
-            f"--credit has no effect with train.objective {objective}, which reads no "
-            "credit; leave it out"
+    if not make_objective(objective).reads_credit:
+        call.refuse_typed(
+            (options.CREDIT_METHOD,),
+            f"with train.objective {objective}, which reads no credit; leave it out",
         )
     loop = plan(
         call.settings, call.place.new_run(), model=call.place.model(call.settings)

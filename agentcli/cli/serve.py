@@ -5,14 +5,13 @@ from functools import partial
 from agentcli.cli import options
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command, Option
-from agentcli.errors import UsageError
-
-PORTS = range(1, 2**16)
 
 server_option = partial(Option, panel="Server")
 
 HOST = server_option("--host", "Address to listen on. Default: 127.0.0.1.")
-PORT = server_option("--port", "Port to listen on. Default: 8000.", int, "N")
+PORT = server_option(
+    "--port", "Port to listen on. Default: 8000.", int, "N", least=1, most=65535
+)
 
 
 def serve(call: Call) -> None:
@@ -22,33 +21,23 @@ def serve(call: Call) -> None:
     contains a hash of the weights. Anyone who can reach the address can
     send requests; VLLM_API_KEY sets a key.
     """
-    from agentcli.reports.output import print_data, print_json
+    from agentcli.reports.output import print_data
     from agentcli.stages.resolve import find_model
     from agentcli.stages.serve import command, perform, plan
 
-    port = 8000 if call.values["port"] is None else call.values["port"]
-    if port not in PORTS:
-        raise UsageError(f"--port {port}: a port is a number from 1 to {PORTS[-1]}")
+    port = call.values["port"] or 8000
     settings = call.settings
     model = find_model(settings, call.place.source)
     assert model is not None  # only policies without a model have none
     host = call.values["host"] or "127.0.0.1"
     server = plan(settings, model, host=host, port=port)
-    json = call.values["json"]
     facts = {"url": server.url, "model": server.name, "use": server.use}
     if call.dry:
-        print_data({**facts, "command": command(server)}, json=json)
+        answer = {**facts, "command": command(server)}
+        print_data(answer, json=call.values["json"])
         return
     call.progress.wait(f"starting vLLM for {model}")
-
-    def ready() -> None:
-        call.progress.stop()
-        if json:
-            print_json(facts)
-        else:
-            print(server.use, flush=True)
-
-    perform(server, ready)
+    perform(server, lambda: call.announce(server.use, facts))
 
 
 COMMAND = Command(

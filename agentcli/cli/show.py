@@ -89,7 +89,7 @@ def show(call: Call) -> None:
     TREE, draws that tree, each step with its advantage. Green is success, red failure,
     blue a positive advantage, orange a negative one.
     """
-    typed = {name for name, value in call.values.items() if _is_typed(value)}
+    typed = set(filter(call.is_typed, call.values))
     view = _view(typed)
     _refuse_without_effect(typed, view)
     lines, parts = VIEWS[view][0](call)
@@ -132,11 +132,6 @@ def _refuse_without_effect(typed: set[str], view: str) -> None:
                 f"{option.shown} has no effect on {view}; it is for {' or '.join(fits)}: "
                 "agentcli show RUN [TREE]"
             )
-
-
-def _is_typed(value: Any) -> bool:
-    """Whether an option was typed; 0 counts as a value."""
-    return value is not None and value is not False
 
 
 def runs_here() -> "list[RunOverview]":

@@ -42,6 +42,8 @@ ADDED = file_option(
     "Add seeds after those of the file, up to N in all, until --narrower holds.",
     int,
     "N",
+    least=1,
+    most=MOST,
 )
 NARROWER = file_option(
     "--narrower",
@@ -57,7 +59,9 @@ SHARD = running_option(
 )
 # Where trees grow is no setting of a study: it changes no byte, and no file names it.
 PLACES = tuple(replace(option, path=None) for option in MACHINES)
-JOBS = running_option("--jobs", "Runs at a time; 1 without it.", int, "N")
+JOBS = running_option(
+    "--jobs", "Runs at a time; 1 without it.", int, "N", least=1, most=MOST
+)
 
 
 def study(call: Call) -> None:
@@ -109,11 +113,6 @@ def study(call: Call) -> None:
 
 def _refuse_absurd(call: Call) -> None:
     """Raises UsageError for numbers that cannot be meant, and for half of a rule."""
-    for name in ("jobs", "add_seeds"):
-        value = call.values[name]
-        if value is not None and not 1 <= value <= MOST:
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} {value}: must be from 1 to {MOST}")
     most, narrower = call.values["add_seeds"], call.values["narrower"]
     if narrower is not None and not 0 < narrower <= 100:
         raise UsageError(f"--narrower {narrower}: must be above 0, and 100 at most")
@@ -233,12 +232,10 @@ def _play(call: Call, made: "StudyPlan") -> None:
 def _list(call: Call) -> None:
     """Lists the shipped studies, each with the first line of its file."""
     from agentcli.reports.output import print_rows
+    from agentcli.stages.layers import purpose_of
     from agentcli.stages.study import list_studies
 
-    rows = []
-    for path in list_studies():
-        first_line = path.read_text(encoding="utf-8").partition("\n")[0]
-        rows.append({"study": path.stem, "asks": first_line.lstrip("# ")})
+    rows = [{"study": path.stem, "asks": purpose_of(path)} for path in list_studies()]
     print_rows("studies", rows, json=call.values["json"])
 
 
@@ -273,10 +270,11 @@ def _credit_quality(call: Call, file: Path, out: Path, jobs: int) -> None:
     from agentcli.reports.credit_quality import draw_map, print_quality
 
     values = call.values
-    for name in ("size", "add_seeds", "narrower", "shard", "on", "workers"):
-        if values[name] is not None:
-            option = f"--{name.replace('_', '-')} {values[name]}"
-            raise UsageError(f"{option}: a file of tunnels has none; leave it out")
+    for option in (SIZE, ADDED, NARROWER, SHARD, *PLACES):
+        value = values[option.name]
+        if value is not None:
+            typed = f"{option.shown} {value}"
+            raise UsageError(f"{typed}: a file of tunnels has none; leave it out")
     made = plan(file, out, only=_only(call), seeds=values["seeds"])
     if call.dry:
         preview(made, file, json=values["json"])

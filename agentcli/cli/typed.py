@@ -85,3 +85,16 @@ def refuse_swallowed(options: Sequence[Option], values: dict[str, Any]) -> None:
                 raise typer.BadParameter(
                     f"{option.shown} needs a value ({option.shown_value}), not {word}"
                 )
+
+
+def refuse_out_of_range(options: Sequence[Option], values: dict[str, Any]) -> None:
+    """Raises UsageError for a number below `least` or above `most` of its option."""
+    for option in options:
+        value = values.get(option.name)
+        if value is None or option.least is None:
+            continue
+        if option.most is None and value < option.least:
+            raise UsageError(f"{option.shown} {value}: must be at least {option.least}")
+        if option.most is not None and not option.least <= value <= option.most:
+            bounds = f"from {option.least} to {option.most}"
+            raise UsageError(f"{option.shown} {value}: must be {bounds}")

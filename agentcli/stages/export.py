@@ -155,8 +155,6 @@ def plan(run: Path, form: str | None, out: Path | None, **options: Any) -> Expor
         if name not in FORMS[form].options:
             option = "all" if name == "everything" else name
             raise UsageError(f"--{option} has no effect with --to {form}; leave it out")
-    if chosen.get("pairs", 1) < 1:
-        raise UsageError(f"--pairs {chosen['pairs']}: must be at least 1")
     if {"evaluation", "credit"} <= chosen.keys():
         raise UsageError("--credit has no effect here; evaluations have no credit")
     out = out or run / "export" / FORMS[form].file

@@ -190,7 +190,7 @@ def test_the_line_after_an_interruption_can_be_typed(monkeypatch: pytest.MonkeyP
         (["rollout", "--policy", "expert", "--resume"], "--resume needs -o DIR"),
         (["sft"], "no RUN given and no runs/latest here"),
         (["preset", "show"], "name a preset"),
-        (["env", "check", "--tasks", "0"], "--tasks 0: play at least one task"),
+        (["env", "check", "--tasks", "0"], "--tasks 0: must be at least 1"),
     ],
 )
 def test_usage_errors_are_one_line_with_code_2(words: list[str], message: str) -> None:

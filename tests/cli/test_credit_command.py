@@ -140,7 +140,7 @@ def test_a_method_where_the_run_would_stand_means_the_latest_run(run: Path) -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["runs/x", "grpo", "carl", "--top", "-1"], "--top -1: a number of steps is at least 0"),
+        (["runs/x", "grpo", "carl", "--top", "-1"], "--top -1: must be at least 0"),
         (["runs/x", "grpo", "rewardflwo"], "credit.method: no credit method 'rewardflwo'; did you mean rewardflow?"),
         (["runs/x"], "nothing to compare in runs/x; name two methods"),
         (["runs/y", "grpo", "carl"], "runs/y: no such run directory"),

@@ -178,7 +178,7 @@ def test_a_client_that_is_gone_before_its_answers_leaves_no_traceback(capfd: pyt
 
 
 @pytest.mark.parametrize(
-    ("words", "remedy"), [(("--port", "70000"), "0 to 65535"), (("--sessions", "0"), "at least one")]
+    ("words", "remedy"), [(("--port", "70000"), "0 to 65535"), (("--sessions", "0"), "at least 1")]
 )
 def test_a_bad_server_is_refused(words: tuple[str, ...], remedy: str) -> None:
     refused(agentcli("env", "serve", "ezpoints", *words), names=words[0], remedy=remedy)
