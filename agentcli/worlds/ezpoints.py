@@ -38,6 +38,7 @@ from agentcli.worlds.generated import (
     SPLITS,
     Number,
     SplitSizes,
+    StateEngine,
     drawn_as,
     indulges,
     split_of,
@@ -186,8 +187,8 @@ def solutions(deal: Deal) -> list[tuple[str, ...]]:
     return formulas
 
 
-class EzPointsEngine:
-    """One deal at a time: an Engine that is Forkable and Solvable."""
+class EzPointsEngine(StateEngine[WrittenFormula]):
+    """One deal at a time; it is Solvable."""
 
     def __init__(self, options: EzPointsOptions) -> None:
         self._options = options
@@ -204,14 +205,6 @@ class EzPointsEngine:
     def step(self, action: str) -> Observation:
         """Writes one sign. An unknown action is a sign that cannot be written."""
         self._now = self._after(action.strip())
-        return self._observe()
-
-    def snapshot(self) -> WrittenFormula:
-        return self._now
-
-    def restore(self, snapshot: WrittenFormula) -> Observation:
-        """Puts the formula back."""
-        self._now = snapshot
         return self._observe()
 
     def plan(self) -> list[str]:

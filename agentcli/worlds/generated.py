@@ -1,19 +1,24 @@
-"""What generated worlds share: repeatable draws, splits of tasks, and invented names."""
+"""What generated worlds share: repeatable draws, splits of tasks, invented names, and
+engines whose state is one value.
+"""
 
 import hashlib
 import random
-from collections.abc import Collection, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
-from agentcli.environments.protocol import PLACE
+from agentcli.environments.protocol import PLACE, Observation
 from agentcli.errors import DataError, UsageError
+from agentcli.records.calls import ANSWER, COT, ToolCall, read_call
 from agentcli.records.files import derive_seed
 from agentcli.records.types import Task
 from agentcli.registry import nearest
 
+StateT = TypeVar("StateT")
 Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 SPLITS = {"train": range(0, 70), "valid": range(70, 80), "test": range(80, 100)}
@@ -123,3 +128,62 @@ def invented_names(
             taken.add(name.lower())
             names.append(name)
     return tuple(sorted(names))
+
+
+class StateEngine(ABC, Generic[StateT]):
+    """An engine whose state is one value, replaced and never changed: it is Forkable."""
+
+    _now: StateT
+
+    def snapshot(self) -> StateT:
+        return self._now
+
+    def restore(self, snapshot: StateT) -> Observation:
+        """Goes back to a state, in which nothing is asked or computed again."""
+        self._now = snapshot
+        return self._observe()
+
+    @abstractmethod
+    def _observe(self) -> Observation:
+        """What is seen in the present state, and how the action before was taken."""
+
+
+class CallEngine(StateEngine[StateT]):
+    """A StateEngine whose actions are calls of tools, thoughts, and an answer.
+
+    `actions` stays empty: arguments are free texts, and a list would bind the agent to
+    it (prompts/full.py).
+    """
+
+    _called: Mapping[str, object]
+    """The tools by name."""
+    _unknown: str
+    """What is said of another name, with {name}."""
+
+    def step(self, action: str) -> Observation:
+        """Runs a tool, thinks on, or takes the answer; any other text is not accepted."""
+        call = read_call(action)
+        if call is None:
+            self._tell("This is not a call; write NAME[argument].", accepted=False)
+        elif call.name == ANSWER:
+            self._end(call.argument)
+        elif call.name == COT:
+            self._tell("You think on.", looked=True)
+        elif call.name in self._called:
+            self._call(call)
+        else:
+            text = self._unknown.format(name=repr(call.name[:40]))
+            self._tell(text, accepted=False)
+        return self._observe()
+
+    @abstractmethod
+    def _tell(self, text: str, *, accepted: bool = True, looked: bool = False) -> None:
+        """Shows a text where nothing changes."""
+
+    @abstractmethod
+    def _end(self, answer: str) -> None:
+        """Takes the answer."""
+
+    @abstractmethod
+    def _call(self, call: ToolCall) -> None:
+        """Runs a tool."""

@@ -30,7 +30,7 @@ def at(text: str) -> SokobanEngine:
     """An engine in the position that a grid shows."""
     engine = world().engine()
     engine.start(world().tasks("train")[0])
-    engine._position = read(text)
+    engine._now = read(text), True, 0.0
     return engine
 
 

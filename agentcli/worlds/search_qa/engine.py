@@ -13,8 +13,9 @@ from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 from agentcli.environments.protocol import Observation, Start
-from agentcli.records.calls import ANSWER, COT, ToolCall, read_call
+from agentcli.records.calls import ANSWER, ToolCall
 from agentcli.records.types import Task
+from agentcli.worlds.generated import CallEngine
 from agentcli.worlds.search_qa.options import SearchQaOptions
 from agentcli.worlds.search_qa.questions import Question
 from agentcli.worlds.search_qa.retrievers import Document, Hit, Retriever
@@ -209,8 +210,6 @@ SCORES: dict[str, Callable[[str, Sequence[str]], float]] = {
 """Rewards of an answer by name: RewardFlow's, SQuAD's F1, and that of CARL's evaluation."""
 
 
-THOUGHT = "You think on."
-"""The observation after `cot[...]`."""
 NOTED = "Noted."
 """The observation after a `read` of results, or of a document's last part."""
 TOOLS = {
@@ -239,16 +238,18 @@ class Inquiry(NamedTuple):
     end: Literal["success", "failure"] | None = None
 
 
-class SearchQaEngine:
-    """An Engine that is Forkable and Solvable.
+class SearchQaEngine(CallEngine[Inquiry]):
+    """One question at a time; it is Solvable.
 
-    `actions` stays empty: arguments are free texts, and a list would bind the agent to
-    it (prompts/full.py).
+    Not accepted is, besides, what opens nothing that exists, and a `read` before
+    anything was shown. A step raises EngineError where the retriever fails.
     """
 
     def __init__(self, source: QaSource, options: SearchQaOptions) -> None:
         self._source = source
-        self._tools = tools_of(options)
+        self._called = tools_of(options)
+        names = ", ".join((*self._called, ANSWER))
+        self._unknown = f"There is no action {{name}}; there are {names}."
         self._score = SCORES[options.reward]
         self._library = Library(source.retriever, options)
 
@@ -256,41 +257,9 @@ class SearchQaEngine:
         """Opens a question. Raises DataError for a task of other settings."""
         self._task = task.id
         self._question: Question = self._source.question(task)
-        self._inquiry = Inquiry()
+        self._now = Inquiry()
         instruction = self._question.question
         return Start(instruction=instruction, observation=self._observe())
-
-    def step(self, action: str) -> Observation:
-        """Searches, opens, reads on, thinks on, or takes the answer.
-
-        What is no such call, opens nothing that exists, or reads before anything was
-        shown, is not accepted. Raises EngineError where the retriever fails.
-        """
-        call = read_call(action)
-        if call is None:
-            self._refuse("This is not a call; write NAME[argument].")
-        elif call.name == ANSWER:
-            self._end(call.argument)
-        elif call.name == COT:
-            self._inquiry = Inquiry(*self._inquiry[:2], text=THOUGHT, looked=True)
-        elif call.name not in self._tools:
-            names = ", ".join((*self._tools, ANSWER))
-            self._refuse(f"There is no action {call.name[:40]!r}; there are {names}.")
-        elif call.name == "search":
-            self._search(call.argument)
-        elif call.name == "access":
-            self._access(call.argument)
-        else:
-            self._read()
-        return self._observe()
-
-    def snapshot(self) -> Inquiry:
-        return self._inquiry
-
-    def restore(self, snapshot: Inquiry) -> Observation:
-        """Goes back to this state; the retriever is not asked again."""
-        self._inquiry = snapshot
-        return self._observe()
 
     def plan(self) -> list[str]:
         """Actions that show the evidence, as far as it is known, and the answer.
@@ -313,7 +282,7 @@ class SearchQaEngine:
     def _steps(self, title: str, goal: str) -> list[ToolCall] | None:
         """Calls after which a document of this title has shown `goal`, if there is one."""
         library = self._library
-        pages = [one for one in self._inquiry.shown if one.document.title == title]
+        pages = [one for one in self._now.shown if one.document.title == title]
         # It was shown already, so a plan from the middle of an episode is shorter.
         if any(goal in text_of(library, one) for one in pages):
             return []
@@ -334,47 +303,55 @@ class SearchQaEngine:
         parts = self._library.parts(document)
         place = next(place for place, part in enumerate(parts) if goal in part)
         read = ToolCall("read", "nothing yet")
-        opened = self._inquiry.open
+        opened = self._now.open
         # `read` only turns forwards; a part before the open one needs `access` again.
         if opened and opened.document == document and opened.part < place:
             return [read] * (place - opened.part)
         return [ToolCall("access", document.id), *[read] * place]
+
+    def _call(self, call: ToolCall) -> None:
+        if call.name == "search":
+            self._search(call.argument)
+        elif call.name == "access":
+            self._access(call.argument)
+        else:
+            self._read()
 
     def _search(self, query: str) -> None:
         hits = self._library.hits(query)
         part = NAMED if self._library.browses else 0
         shown = [Shown(document, part) for document, _ in hits]
         # A page stays open while other results are looked at.
-        self._show(shown, self._inquiry.open, self._library.results(hits))
+        self._show(shown, self._now.open, self._library.results(hits))
 
     def _access(self, name: str) -> None:
-        document = self._library.named(name, self._inquiry.shown)
+        document = self._library.named(name, self._now.shown)
         if document is None:
-            self._refuse(f"There is no document {name[:80]!r}.")
+            self._tell(f"There is no document {name[:80]!r}.", accepted=False)
             return
         part = Shown(document, 0)
         self._show([part], part, self._library.page(part))
 
     def _read(self) -> None:
-        shown, opened = self._inquiry[:2]
+        shown, opened = self._now[:2]
         # An open page is read on, also where other results were looked at since.
         if opened and self._library.has_more(opened):
             part = Shown(opened.document, opened.part + 1)
             self._show([part], part, self._library.page(part))
         elif shown:
-            self._inquiry = Inquiry(shown, opened, text=NOTED, looked=True)
+            self._tell(NOTED, looked=True)
         else:
-            self._refuse("Nothing was shown yet; search first.")
+            self._tell("Nothing was shown yet; search first.", accepted=False)
 
     def _show(self, more: Iterable[Shown], opened: Shown | None, text: str) -> None:
-        before = self._inquiry
+        before = self._now
         shown = before.shown.union(more)
         idle = (shown, opened) == before[:2]
-        self._inquiry = Inquiry(shown, opened, text, looked=idle)
+        self._now = Inquiry(shown, opened, text, looked=idle)
 
     def _end(self, answer: str) -> None:
         answers = self._question.answers
-        self._inquiry = self._inquiry._replace(
+        self._now = self._now._replace(
             text=f"You answer {answer}.",
             accepted=True,
             looked=False,
@@ -382,11 +359,11 @@ class SearchQaEngine:
             end="success" if exact_match(answer, answers) else "failure",
         )
 
-    def _refuse(self, text: str) -> None:
-        self._inquiry = Inquiry(*self._inquiry[:2], text=text, accepted=False)
+    def _tell(self, text: str, *, accepted: bool = True, looked: bool = False) -> None:
+        self._now = Inquiry(*self._now[:2], text=text, accepted=accepted, looked=looked)
 
     def _observe(self) -> Observation:
-        inquiry = self._inquiry
+        inquiry = self._now
         # By name: ids alone may be equal, and the order of a set is nobody's.
         texts = {self._name(one): text_of(self._library, one) for one in inquiry.shown}
         names = sorted(texts)

@@ -31,7 +31,7 @@ from agentcli.records.pictures import require_pillow
 from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.generated import drawn_as, strikes
+from agentcli.worlds.generated import StateEngine, drawn_as, strikes
 from agentcli.worlds.sokoban.rules import (
     BOX,
     BOX_ON_TARGET,
@@ -271,8 +271,8 @@ Moment = tuple[Position, bool, float]
 """A position, whether the action before was accepted, and its reward."""
 
 
-class SokobanEngine:
-    """One level at a time: an Engine that is Forkable and Solvable."""
+class SokobanEngine(StateEngine[Moment]):
+    """One level at a time; it is Solvable."""
 
     def __init__(self, options: SokobanOptions) -> None:
         self._options = options
@@ -282,50 +282,31 @@ class SokobanEngine:
     def start(self, task: Task) -> Start:
         """Opens a task. Raises DataError for a task of other options."""
         split, index = drawn_as(task, self._options.digest())
-        self._position = draw_level(self._options, split, index)
+        self._now = draw_level(self._options, split, index), True, 0.0
         instruction = PICTURED if self._options.pictures else INSTRUCTION
-        return Start(instruction=instruction, observation=self._observe(True, 0.0))
+        return Start(instruction=instruction, observation=self._observe())
 
     def step(self, action: str) -> Observation:
         """Moves the player, and the box before it.
 
         An unknown action, or one that moves nothing, is not accepted.
         """
-        before = self._position
+        before = after = self._now[0]
         command = action.strip().lower()
         if command in MOVES:
-            self._position = before.moved(command)
-        return self._observe(self._position is not before, self._reward(before))
-
-    def snapshot(self) -> Moment:
-        return self._position, *self._reached
-
-    def restore(self, snapshot: Moment) -> Observation:
-        """Puts player and boxes back."""
-        self._position, accepted, reward = snapshot
-        return self._observe(accepted, reward)
+            after = before.moved(command)
+        self._now = after, after is not before, _reward(before, after)
+        return self._observe()
 
     def plan(self) -> list[str]:
         """The fewest actions from here. Raises EngineError when a box is stuck."""
-        solution = solve(self._position)
+        solution = solve(self._now[0])
         if solution is None:
             raise EngineError("no plan wins from here: a box is stuck")
         return list(solution)
 
-    def _reward(self, before: Position) -> float:
-        now = self._position
-        # gym-sokoban pays for the change, so pushing a box off and on again gains
-        # nothing.
-        reward = -0.1 + now.boxes_home - before.boxes_home
-        if now.is_solved:
-            reward += 10.0
-        # Rewards are tenths; a sum of floats would show its last digits.
-        return round(reward, 1)
-
-    def _observe(self, accepted: bool, reward: float) -> Observation:
-        # An Observation holds them too, so a snapshot must give them back.
-        self._reached = accepted, reward
-        position = self._position
+    def _observe(self) -> Observation:
+        position, accepted, reward = self._now
         grid = position.draw()
         text = grid
         actions = position.possible()
@@ -344,6 +325,15 @@ class SokobanEngine:
             end="success" if position.is_solved else None,
             pictures=pictures,
         )
+
+
+def _reward(before: Position, after: Position) -> float:
+    # gym-sokoban pays for the change, so pushing a box off and on again gains nothing.
+    reward = -0.1 + after.boxes_home - before.boxes_home
+    if after.is_solved:
+        reward += 10.0
+    # Rewards are tenths; a sum of floats would show its last digits.
+    return round(reward, 1)
 
 
 class SokobanWorld:

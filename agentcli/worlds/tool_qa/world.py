@@ -33,7 +33,7 @@ from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.generated import SPLITS, chosen, indulges, spelled
+from agentcli.worlds.generated import SPLITS, CallEngine, chosen, indulges, spelled
 from agentcli.worlds.tool_qa.judge import (
     BEST,
     HABIT,
@@ -244,8 +244,6 @@ def _guess(insight: Insight, seed: int) -> Advice:
     return Advice("explore", "guess", spelled(ANSWER, rng.choice(letters)))
 
 
-THOUGHT = "You think on."
-"""The observation after `cot[...]`."""
 HOW = (
     "Act with one call a step: NAME[argument] calls a tool, cot[thought] thinks on, "
     "answer[LETTER] gives the answer and ends the episode."
@@ -263,59 +261,29 @@ class Reached(NamedTuple):
     end: Literal["success", "failure"] | None = None
 
 
-class ToolQaEngine:
-    """An Engine that is Forkable, Solvable, Judging and Closable.
-
-    `actions` stays empty: arguments are free texts, and a list would bind the agent to
-    it (prompts/full.py).
-    """
+class ToolQaEngine(CallEngine[Reached]):
+    """One question at a time; it is Solvable, Judging and Closable."""
 
     def __init__(self, source: QuestionSource, tools: Mapping[str, AgentTool]) -> None:
         self._source = source
-        self._tools = tools
+        self._tools = self._called = tools
+        names = ", ".join((*tools, COT, ANSWER))
+        self._unknown = f"There is no tool {{name}}; there are {names}."
 
     def start(self, task: Task) -> Start:
         """Opens a question. Raises DataError for a task of other settings."""
         self._task = task.id
         self._question: ToolQuestion = self._source.question(task)
         lines = [f"{name}: {tool.description}" for name, tool in self._tools.items()]
-        self._reached = Reached((), "\n".join(["Your tools:", *lines]))
+        self._now = Reached((), "\n".join(["Your tools:", *lines]))
         return Start(instruction=asked(self._question), observation=self._observe())
-
-    def step(self, action: str) -> Observation:
-        """Runs a tool, thinks on, or takes the answer.
-
-        What is no call of a tool that exists, or answers with no letter of an option,
-        is not accepted.
-        """
-        call = read_call(action)
-        if call is None:
-            self._refuse("This is not a call; write NAME[argument].")
-        elif call.name == ANSWER:
-            self._end(call.argument)
-        elif call.name == COT:
-            self._reached = Reached(self._reached.results, THOUGHT, looked=True)
-        elif call.name in self._tools:
-            self._call(call)
-        else:
-            names = ", ".join((*self._tools, COT, ANSWER))
-            self._refuse(f"There is no tool {call.name[:40]!r}; there are {names}.")
-        return self._observe()
-
-    def snapshot(self) -> Reached:
-        return self._reached
-
-    def restore(self, snapshot: Reached) -> Observation:
-        """Goes back to these results."""
-        self._reached = snapshot
-        return self._observe()
 
     def plan(self) -> list[str]:
         """Calls that show the answer, and the answer; each call is tried first.
 
         Without a known way, or where a tool does not run here, only the answer.
         """
-        texts = [text for _, text in self._reached.results]
+        texts = [text for _, text in self._now.results]
         needs = self._question.needs
         plan: list[ToolCall] = []
         # Of a real question only the answer is known, and no call that shows it.
@@ -344,7 +312,7 @@ class ToolQaEngine:
 
     def judge(self, argument: str) -> Verdict:
         """What each tool would make of an argument here (judge.py has the table)."""
-        results = [text for _, text in self._reached.results]
+        results = [text for _, text in self._now.results]
         return judge(self._tools, argument, self._question.needs, results)
 
     def close(self) -> None:
@@ -354,31 +322,31 @@ class ToolQaEngine:
 
     def _call(self, call: ToolCall) -> None:
         text = answer(self._tools[call.name], call.argument)
-        results = self._reached.results
+        results = self._now.results
         # An error, and what was known before, change nothing that matters.
         if not text.startswith(ERROR):
             results = tuple(sorted({*results, (str(call), text)}))
-        idle = results == self._reached.results
-        self._reached = Reached(results, f"{call.name}: {text}", looked=idle)
+        idle = results == self._now.results
+        self._now = Reached(results, f"{call.name}: {text}", looked=idle)
 
-    def _end(self, letter: str) -> None:
+    def _end(self, answer: str) -> None:
         row = self._question.row
-        letter = letter.strip("() .").upper()
+        letter = answer.strip("() .").upper()
         if letter not in tuple(LETTERS[: len(row.options)]):
             last = LETTERS[len(row.options) - 1]
-            self._refuse(f"The answer must be a letter from A to {last}.")
+            self._tell(f"The answer must be a letter from A to {last}.", accepted=False)
             return
         end: Literal["success", "failure"] = "failure"
         if letter == row.answer:
             end = "success"
         text = f"You answer {letter}."
-        self._reached = Reached(self._reached.results, text, end=end)
+        self._now = Reached(self._now.results, text, end=end)
 
-    def _refuse(self, text: str) -> None:
-        self._reached = Reached(self._reached.results, text, accepted=False)
+    def _tell(self, text: str, *, accepted: bool = True, looked: bool = False) -> None:
+        self._now = Reached(self._now.results, text, accepted=accepted, looked=looked)
 
     def _observe(self) -> Observation:
-        reached = self._reached
+        reached = self._now
         # A program may hold newlines.
         calls = [repr(call) for call, _ in reached.results]
         # What was read counts, whichever call it came from.

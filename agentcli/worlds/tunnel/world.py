@@ -22,7 +22,7 @@ from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.generated import drawn_as, strikes
+from agentcli.worlds.generated import StateEngine, drawn_as, strikes
 from agentcli.worlds.tunnel.rules import (
     COLOURS,
     GO_ON,
@@ -57,8 +57,8 @@ class TunnelHabits(msgspec.Struct, kw_only=True, frozen=True):
     """
 
 
-class TunnelEngine:
-    """One game at a time: an Engine that is Forkable and Solvable."""
+class TunnelEngine(StateEngine[Moment]):
+    """One game at a time; it is Solvable."""
 
     def __init__(self, options: TunnelOptions) -> None:
         self._options = options
@@ -67,17 +67,17 @@ class TunnelEngine:
         """Opens a task. Raises DataError for a task of other options."""
         split, index = drawn_as(task, self._options.digest())
         self.game: Tunnel = draw_game(self._options, split, index)
-        self._moment: Moment = (Spot(), True, False, False, 0.0)
+        self._now = (Spot(), True, False, False, 0.0)
         return Start(instruction=INSTRUCTION, observation=self._observe())
 
     def step(self, action: str) -> Observation:
         """Takes an action. One that is unknown here, and every knock, is refused."""
         game = self.game
-        place = self._moment[0]
+        place = self._now[0]
         action = " ".join(action.lower().split())
         looked = action.startswith(LOOK) and action in game.actions(place)
         after = game.after(place, action)
-        self._moment = (
+        self._now = (
             after,
             # A detour of no steps leads back to where the door was opened.
             looked or after != place or game.is_wrong(place, action),
@@ -87,17 +87,9 @@ class TunnelEngine:
         )
         return self._observe()
 
-    def snapshot(self) -> Moment:
-        return self._moment
-
-    def restore(self, snapshot: Moment) -> Observation:
-        """Puts the agent back."""
-        self._moment = snapshot
-        return self._observe()
-
     def plan(self) -> list[str]:
         """The actions that win from here. Raises EngineError after a wrong door."""
-        place = self._moment[0]
+        place = self._now[0]
         if place.right < place.passage:
             raise EngineError("no plan wins from here: a wrong door was opened")
         actions = []
@@ -110,7 +102,7 @@ class TunnelEngine:
         return actions
 
     def _observe(self) -> Observation:
-        place, accepted, looked, wrong, reward = self._moment
+        place, accepted, looked, wrong, reward = self._now
         game = self.game
         options = self._options
         told = wrong and (options.told or options.wrong == "back")

@@ -13,6 +13,7 @@ from agentcli.environments.protocol import Observation, Start
 from agentcli.errors import EngineError
 from agentcli.records.calls import read_call
 from agentcli.records.types import Task
+from agentcli.worlds.generated import StateEngine
 from agentcli.worlds.webshop.catalogue import LONGEST_QUERY, Catalogue
 from agentcli.worlds.webshop.goals import ShopGoal, matches, reward_of
 from agentcli.worlds.webshop.products import Product, color_of
@@ -128,8 +129,8 @@ def _turns(number: int, rank: int) -> list[str]:
 START = Visit()
 
 
-class WebshopEngine:
-    """An Engine that is Forkable and Solvable."""
+class WebshopEngine(StateEngine[Visit]):
+    """One goal at a time; it is Solvable."""
 
     def __init__(self, catalogue: Catalogue, locate: Callable[[Task], int]) -> None:
         self._catalogue = catalogue
@@ -138,7 +139,7 @@ class WebshopEngine:
     def start(self, task: Task) -> Start:
         """Opens a task. Raises DataError for a task of other settings."""
         self.goal: ShopGoal = self._catalogue.goal(self._locate(task))
-        self.visit = START
+        self._now = START
         return Start(instruction=self.goal.instruction, observation=self._observe())
 
     def step(self, action: str) -> Observation:
@@ -146,7 +147,7 @@ class WebshopEngine:
 
         As in WebShop a search is possible on every page.
         """
-        before = self.visit
+        before = self._now
         call = read_call(action)
         after = None
         if call is not None and before.page != "done":
@@ -159,22 +160,14 @@ class WebshopEngine:
         # leads to the page itself has only looked.
         plain = before._replace(accepted=True, looked=False)
         if after is None:
-            self.visit = plain._replace(accepted=False)
+            self._now = plain._replace(accepted=False)
         else:
-            self.visit = after._replace(looked=after == plain)
-        return self._observe()
-
-    def snapshot(self) -> Visit:
-        return self.visit
-
-    def restore(self, snapshot: Visit) -> Observation:
-        """Goes back to a page."""
-        self.visit = snapshot
+            self._now = after._replace(looked=after == plain)
         return self._observe()
 
     def plan(self) -> list[str]:
         """Actions that end with reward 1. Raises EngineError when there are none."""
-        visit = self.visit
+        visit = self._now
         wanted = self.goal.product
         choice = choice_of(self.goal)
         if visit.page == "done" or reward_of(self.goal, wanted, choice.values()) < 1:
@@ -193,10 +186,10 @@ class WebshopEngine:
 
     def _way(self, wanted: Product) -> list[str]:
         place = None
-        if self.visit.page == "results":
-            place = self._rank(self.visit.keywords, wanted)
+        if self._now.page == "results":
+            place = self._rank(self._now.keywords, wanted)
         if place is not None:
-            turns = _turns(self.visit.number, place)
+            turns = _turns(self._now.number, place)
             return [*turns, click(wanted.asin.lower())]
         # The title finds nearly every product, the whole text of it the rest.
         for text in (wanted.title.lower(), wanted.indexed_text):
@@ -214,15 +207,15 @@ class WebshopEngine:
         return None
 
     def product(self) -> Product:
-        return self._catalogue.products[self.visit.item]
+        return self._catalogue.products[self._now.item]
 
     def _results(self) -> tuple[int, ...]:
-        end = self.visit.number * PER_PAGE
-        return self._catalogue.search(self.visit.keywords)[end - PER_PAGE : end]
+        end = self._now.number * PER_PAGE
+        return self._catalogue.search(self._now.keywords)[end - PER_PAGE : end]
 
     def _clicked(self, text: str) -> Visit | None:
         """The page behind a link, a button or an option; None where there is none."""
-        visit = self.visit._replace(accepted=True, looked=False)
+        visit = self._now._replace(accepted=True, looked=False)
         if visit.page == "search":
             return None
         if visit.page == "results":
@@ -259,13 +252,13 @@ class WebshopEngine:
         # A value that two options share counts for the last one, as in WebShop.
         for name, values in reversed(self.product().options.items()):
             if text in values:
-                chosen = {**dict(self.visit.chosen), name: text}
+                chosen = {**dict(self._now.chosen), name: text}
                 # Sorted, so that the order of the clicks makes no other state.
                 return tuple(sorted(chosen.items()))
         return None
 
     def _observe(self) -> Observation:
-        visit = self.visit
+        visit = self._now
         reward = 0.0
         end: Literal["success", "failure"] | None = None
         if visit.page == "done":
@@ -289,7 +282,7 @@ class WebshopEngine:
         )
 
     def _text(self, reward: float) -> str:
-        visit = self.visit
+        visit = self._now
         if visit.page == "search":
             return text_of(["Search"])
         if visit.page == "results":
@@ -304,7 +297,7 @@ class WebshopEngine:
         return done_page(product.asin, dict(visit.chosen), reward)
 
     def _actions(self) -> tuple[str, ...]:
-        visit = self.visit
+        visit = self._now
         if visit.page == "search":
             return (SEARCH_HINT,)
         if visit.page == "done":
