@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from agentcli.environments.protocol import PLACE
+from agentcli.records.http import checked_url
 from agentcli.records.section import Count, CountFromZero, Positive, Seed
 
 SETTING = f"{PLACE}.retriever"
@@ -34,8 +35,6 @@ class HttpRetrieverOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     def address(self) -> str:
         """The address without a slash at its end. Raises UsageError for another text."""
-        from agentcli.records.http import checked_url
-
         return checked_url(
             self.base_url,
             f"{SETTING}.base_url",
