@@ -164,8 +164,8 @@ class StockEngine(AlfworldEngine):
                 f"{path}: TextWorld cannot load it ({type(error).__name__}: {error})"
             ) from error
         planner = self._environment._pddl_state
-        queries = read_logic(planner._logic).queries()
-        self._names = statekey.relevant(statekey.physics(planner.task), queries)
+        asked = read_logic(planner._logic).predicates()
+        self._names = statekey.relevant(statekey.physics(planner.task), asked)
 
     def _reset(self) -> Observation:
         with undisturbed():

@@ -86,16 +86,14 @@ def _predicates(condition: Any) -> set[str]:
     return predicates
 
 
-def relevant(world: Physics, queries: Iterable[Collection[Any]]) -> frozenset[str]:
+def relevant(world: Physics, predicates: Collection[str]) -> frozenset[str]:
     """Names of the facts, `not_x` among them, that can change and matter.
 
-    `queries` are the grammar's, each a collection of (predicate, placeholders). Raises
-    EngineError for a domain where such a fact changes under a condition: TextWorld's
-    facts do not follow that, so they cannot be a key.
+    `predicates` are those of the grammar. Raises EngineError for a domain where such a
+    fact changes under a condition: TextWorld's facts do not follow that, so they cannot
+    be a key.
     """
-    asked = set(world.asked)
-    for query in queries:
-        asked.update(atom[0] for atom in query)
+    asked = {*world.asked, *predicates}
     # TextWorld keeps what became false as a fact of its own, `not_x`.
     negated = {f"not_{name}" for name in world.changed}
     names = asked & negated.union(world.changed)

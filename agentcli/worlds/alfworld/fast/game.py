@@ -116,7 +116,7 @@ class Game:
         self._operators = translation.operators.split("\n")
         self._most_effects = translation.most_effects
         self._renderer = renderer
-        names = statekey.relevant(translation.physics, renderer.queries)
+        names = statekey.relevant(translation.physics, renderer.predicates)
         self._relevant = self.table.relevant(names)
         blocks = map(self.table.block, statekey.READABLE)
         self._readable = self._relevant & sum(blocks)

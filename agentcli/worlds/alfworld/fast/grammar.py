@@ -15,7 +15,7 @@ compiled from Python's syntax tree, never evaluated as code.
 import ast
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -95,22 +95,31 @@ class Grammar(msgspec.Struct, frozen=True):
     rules: dict[str, tuple[Rule, ...]]
     actions: dict[str, Action]
 
-    def queries(self) -> list[Query]:
-        """Every query that a text can depend on."""
-        queries: list[Query] = []
+    def predicates(self) -> set[str]:
+        """The predicates that any text can depend on."""
+        symbols: list[Symbol] = [Rules(name) for name in self.rules]
         for action in self.actions.values():
-            queries += _queries((*action.command, *action.feedback))
-        for rules in self.rules.values():
-            for rule in rules:
-                queries += [rule.condition, *_queries(rule.body)]
-        return [query for query in queries if query]
+            symbols += [*action.command, *action.feedback]
+        return self.asked(symbols)
 
-
-def _queries(symbols: Iterable[Symbol]) -> Iterator[Query]:
-    for symbol in symbols:
-        each = symbol.each if isinstance(symbol, Enumeration) else symbol
-        if isinstance(each, Each):
-            yield each.query
+    def asked(self, symbols: Iterable[Symbol]) -> set[str]:
+        """The predicates that a text can depend on."""
+        predicates: set[str] = set()
+        waiting = list(symbols)
+        entered = set()
+        while waiting:
+            symbol = waiting.pop()
+            if isinstance(symbol, Enumeration):
+                waiting += [symbol.each, *map(Rules, _LIST_RULES)]
+            elif isinstance(symbol, Each):
+                predicates.update(atom[0] for atom in symbol.query)
+                waiting.append(symbol.body)
+            elif isinstance(symbol, Rules) and symbol.name not in entered:
+                entered.add(symbol.name)
+                for rule in self.rules.get(symbol.name, ()):
+                    predicates.update(atom[0] for atom in rule.condition)
+                    waiting += rule.body
+        return predicates
 
 
 def split_sentence(grammar: str) -> tuple[str, str]:
@@ -214,9 +223,9 @@ class Renderer:
     def __init__(self, grammar: Grammar, hierarchy: Hierarchy) -> None:
         self.grammar = grammar
         self.hierarchy = hierarchy
-        self.queries = grammar.queries()
-        self._predicates = {
-            name: self._asked(action.command)
+        self.predicates = grammar.predicates()
+        self._commands_ask = {
+            name: grammar.asked(action.command)
             for name, action in grammar.actions.items()
         }
         """Action -> what its command asks for."""
@@ -237,7 +246,7 @@ class Renderer:
         touched = {form for name in changed for form in (name, f"not_{name}")}
         return {
             name
-            for name, predicates in self._predicates.items()
+            for name, predicates in self._commands_ask.items()
             if not touched.isdisjoint(predicates)
         }
 
@@ -267,25 +276,6 @@ class Renderer:
             compiled = late
             self._rules[name, scope] = late
         return compiled
-
-    def _asked(self, symbols: Symbols) -> set[str]:
-        """Predicates that a text can depend on."""
-        predicates: set[str] = set()
-        waiting = list(symbols)
-        entered = set()
-        while waiting:
-            symbol = waiting.pop()
-            if isinstance(symbol, Enumeration):
-                waiting += [symbol.each, *map(Rules, _LIST_RULES)]
-            elif isinstance(symbol, Each):
-                predicates.update(atom[0] for atom in symbol.query)
-                waiting.append(symbol.body)
-            elif isinstance(symbol, Rules) and symbol.name not in entered:
-                entered.add(symbol.name)
-                for rule in self.grammar.rules.get(symbol.name, ()):
-                    predicates.update(atom[0] for atom in rule.condition)
-                    waiting += rule.body
-        return predicates
 
     def _used(self, symbols: Symbols, scope: Scope) -> tuple[int, ...]:
         """Positions in the scope that a text can depend on."""
