@@ -1,6 +1,4 @@
-"""What generated worlds share: repeatable draws, splits of tasks, invented names, and
-engines whose state is one value.
-"""
+"""What generated worlds share: draws, splits, names, and engines of one value."""
 
 import hashlib
 import random

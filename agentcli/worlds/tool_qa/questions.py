@@ -23,7 +23,7 @@ from agentcli.records.faults import shown
 from agentcli.records.files import derive_seed
 from agentcli.records.section import Count, Seed, Share
 from agentcli.records.types import Task
-from agentcli.worlds.generated import chosen, foreign_task, split_of
+from agentcli.worlds.generated import chosen, drawn_as, foreign_task, split_of
 from agentcli.worlds.row_files import row_files, rows_of
 from agentcli.worlds.tool_qa.knowledge import PLACES, knowledge
 from agentcli.worlds.tool_qa.templates import TEMPLATES, Template
@@ -461,18 +461,17 @@ class QuestionSource:
 
     def question(self, task: Task) -> ToolQuestion:
         """The question of a task. Raises DataError for a task of other settings."""
-        prefix, _, rest = task.id.partition("/")
-        if self._data is None and prefix == digest(self._options):
-            split, _, index = rest.partition("/")
-            if int(index) < getattr(self._options.sizes, split):
-                return draw_question(self._options, split, int(index))
-        if self._data is not None and prefix == REAL:
-            row = load_rows(self._data).get(int(rest))
-            if row is not None:
-                # Only the answer of a real question is known, not the way to it.
-                answer = Need("", (), row.options[row.answer_index])
-                return ToolQuestion(row, (answer,))
-        raise foreign_task(task)
+        if self._data is None:
+            split, index = drawn_as(task, digest(self._options))
+            if index < getattr(self._options.sizes, split):
+                return draw_question(self._options, split, index)
+            raise foreign_task(task)
+        prefix, _, number = task.id.partition("/")
+        row = load_rows(self._data).get(int(number)) if prefix == REAL else None
+        if row is None:
+            raise foreign_task(task)
+        # Only the answer of a real question is known, not the way to it.
+        return ToolQuestion(row, (Need("", (), row.options[row.answer_index]),))
 
 
 def digest(options: ToolQaOptions) -> str:
