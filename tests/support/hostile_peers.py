@@ -20,7 +20,7 @@ from agentcli.errors import AgentCliError
 from agentcli.policies.endpoint import Endpoint
 from agentcli.records.settings import EndpointSettings
 from agentcli.worlds.search_qa.options import HttpRetrieverOptions
-from agentcli.worlds.search_qa.retrievers import HttpRetriever
+from agentcli.worlds.search_qa.retriever_client import HttpRetriever
 
 
 class HostilePeer:

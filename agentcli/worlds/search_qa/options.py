@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 import msgspec
 
 from agentcli.environments.protocol import PLACE
-from agentcli.records.http import checked_url
 from agentcli.records.section import Count, CountFromZero, Positive, Seed
 
 SETTING = f"{PLACE}.retriever"
@@ -35,6 +34,8 @@ class HttpRetrieverOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     def address(self) -> str:
         """The address without a slash at its end. Raises UsageError for another text."""
+        from agentcli.records.http import checked_url
+
         return checked_url(
             self.base_url,
             f"{SETTING}.base_url",

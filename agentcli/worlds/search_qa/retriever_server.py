@@ -1,7 +1,7 @@
 """The three retriever protocols as routes of a server, over any retriever.
 
     POST /retrieve  {"queries": [..]} or {"query": ".."}, with "topk" and
-                    "return_scores"; answered as retrievers.py says.
+                    "return_scores"; answered as retriever_client.py says.
     POST /access    {"urls": [..]}: the documents of these ids, null for an unknown one.
 
 So other frameworks train on the corpus of this world, and this client is tested on the

@@ -28,7 +28,6 @@ from agentcli.worlds.search_qa.options import HttpRetrieverOptions, SearchQaOpti
 from agentcli.worlds.search_qa.questions import Question, corpus, generated_questions
 from agentcli.worlds.search_qa.retrievers import (
     EmbeddedRetriever,
-    HttpRetriever,
     Retriever,
     read_corpus,
 )
@@ -259,6 +258,8 @@ class QaSource:
         """
         options = self._options
         if options.retriever is not None:
+            from agentcli.worlds.search_qa.retriever_client import HttpRetriever
+
             asked = HttpRetriever(options.retriever)
             asked.require_listener()
             return asked

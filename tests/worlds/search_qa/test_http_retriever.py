@@ -8,10 +8,11 @@ import msgspec
 import pytest
 from agentcli.errors import EngineError, MissingError
 from agentcli.records.settings import EnvironmentSettings
-from agentcli.worlds.search_qa import retrievers
+from agentcli.worlds.search_qa import retriever_client
 from agentcli.worlds.search_qa.options import HttpRetrieverOptions
+from agentcli.worlds.search_qa.retriever_client import HttpRetriever
 from agentcli.worlds.search_qa.retriever_server import LARGEST_REQUEST, retriever_routes
-from agentcli.worlds.search_qa.retrievers import Hit, HttpRetriever
+from agentcli.worlds.search_qa.retrievers import Hit
 from agentcli.worlds.search_qa.world import SearchQaWorld
 from chat_server import Answer, ChatServer, Script
 from refusal import refused
@@ -136,7 +137,7 @@ def test_nonsense_is_one_line_and_not_asked_for_again(body: Any) -> None:
 
 
 def test_a_huge_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrievers, "LARGEST_BODY", 1000)
+    monkeypatch.setattr(retriever_client, "LARGEST_BODY", 1000)
     with ChatServer([Answer(b" " * 100_000)], routes=ROUTES) as server:
         refused(lambda: Asked(server.root).search(["a"], 1), EngineError.exit_code, "1000", "results=")
 

@@ -15,7 +15,7 @@ from agentcli.records.files import read_records
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Outcome, Tree
 from agentcli.worlds.search_qa.options import HttpRetrieverOptions
-from agentcli.worlds.search_qa.retrievers import HttpRetriever
+from agentcli.worlds.search_qa.retriever_client import HttpRetriever
 from agentcli.worlds.search_qa.world import SearchQaWorld
 from chat_server import Answer, ChatServer, Script
 from command_line import agentcli
