@@ -1,9 +1,9 @@
 """An HTTP client with deadlines, retries and a rate limit.
 
 It does not depend on prompts or on the protocol used over it. Nothing that the server
-sends is trusted (records/http.py). The waits that it asks for are limited. Error texts
-become one line without the key. Proxies set in the environment (HTTP_PROXY, ...) are
-used for loopback addresses too, unless NO_PROXY lists them.
+sends is trusted (records/http.py). The waits that it asks for are limited. The key is
+removed from all answers. Error texts become one line. Proxies set in the environment
+(HTTP_PROXY, ...) are used for loopback addresses too, unless NO_PROXY lists them.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
@@ -42,6 +43,9 @@ CONNECTIONS = 256
 """Most attempts in flight; others wait, and their deadline does not run yet."""
 LARGEST_BODY = 32 * 2**20
 """Most bytes of an answer."""
+SHORTEST_SECRET = 8
+"""In characters. A shorter key, such as EMPTY, is not secret but may occur in a reply.
+"""
 TEXT_SHOWN = 300
 """Most characters of a server's error text in our messages."""
 
@@ -101,7 +105,7 @@ class Endpoint:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
-        self.url = base_url(settings)
+        self.url = base_url(settings, key)
         self._settings = settings
         self._key = key
         self._clock = clock
@@ -178,9 +182,10 @@ class Endpoint:
                 self._reached = True
                 raise _Passing(self._clean(str(error))) from None
         self._reached = True
+        data = self._without_key(answer.body)
         if answer.is_success:
-            return answer.body
-        raise self._refusal(url, answer)
+            return data
+        raise self._refusal(url, answer, data)
 
     async def _turn(self) -> None:
         """Waits until this attempt may start.
@@ -195,11 +200,11 @@ class Endpoint:
             if rate is not None:
                 self._not_before = self._clock() + 60.0 / rate
 
-    def _refusal(self, url: str, answer: HttpAnswer) -> Exception:
+    def _refusal(self, url: str, answer: HttpAnswer, data: bytes) -> Exception:
         """The exception for a failed request, temporary or permanent."""
         status = answer.status
-        text = answer.body.decode("utf-8", "replace")
-        explanation = self._clean(_error_message(text))
+        text = data.decode("utf-8", "replace")
+        explanation = self._clean(_error_message(data, text))
         if 300 <= status < 400 and "location" in answer.headers:
             explanation = f"it moved to {self._clean(answer.headers['location'])}"
         reason = f"answered {status}"
@@ -216,6 +221,17 @@ class Endpoint:
             self._not_before = max(self._not_before, self._clock() + after)
         return _Passing(reason, status, text, after)
 
+    def _without_key(self, data: bytes) -> bytes:
+        """The body of an answer, with the key replaced by ***."""
+        if self._key is None or len(self._key) < SHORTEST_SECRET:
+            return data
+        # With escapes the key can be spelt in other ways.
+        if b"\\" in data:
+            with suppress(*UNREADABLE):
+                data = msgspec.json.encode(msgspec.json.decode(data))
+        spelled = msgspec.json.encode(self._key)[1:-1]
+        return data.replace(spelled, b"***").replace(self._key.encode(), b"***")
+
     def _clean(self, text: str) -> str:
         """The text as one printable line, without the key."""
         hidden = text.replace(self._key, "***") if self._key else text
@@ -223,25 +239,34 @@ class Endpoint:
         return " ".join(line.split())[:TEXT_SHOWN]
 
 
-def base_url(settings: EndpointSettings) -> str:
-    """The base URL without a trailing slash. Raises UsageError if it is not a URL."""
+def base_url(settings: EndpointSettings, key: str | None = None) -> str:
+    """The base URL without a trailing slash.
+
+    Raises UsageError if it is not a URL, or if it holds the key.
+    """
     if not settings.base_url:
         raise UsageError(
             "policy.endpoint.base_url is not set; name the endpoint with --base-url "
             "http://HOST:PORT/v1"
         )
+    secret = f"the environment variable {settings.api_key_variable}"
+    if key and len(key) >= SHORTEST_SECRET and key in settings.base_url:
+        raise UsageError(
+            "policy.endpoint.base_url holds the key, which would be recorded; it "
+            f"belongs into {secret} alone"
+        )
     return checked_url(
         settings.base_url,
         "policy.endpoint.base_url",
         "--base-url http://HOST:PORT/v1",
-        f"the environment variable {settings.api_key_variable}",
+        secret,
     )
 
 
-def _error_message(text: str) -> str:
+def _error_message(data: bytes, text: str) -> str:
     """The message in one of the usual JSON error formats, else the whole text."""
     try:
-        value = msgspec.json.decode(text)
+        value = msgspec.json.decode(data)
     except UNREADABLE:
         return text
     for name in ("error", "message", "detail"):

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,7 +26,7 @@ from agentcli.errors import (
     UsageError,
 )
 from agentcli.policies.chat import prompt_ids, set_template_kwargs
-from agentcli.records.faults import UNREADABLE
+from agentcli.records.faults import UNREADABLE, printable
 from agentcli.records.free_memory import lacks_memory
 from agentcli.records.regular import is_there, open_regular, read_regular
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-STDOUT, STDERR = 1, 2
+STDOUT = 1
 DTYPES = ("float32", "bfloat16", "float16")
 CONFIG = "config.json"
 TOKENIZER = "tokenizer_config.json"
@@ -483,7 +484,10 @@ def only_errors_logged() -> Iterator[None]:
 
 @contextlib.contextmanager
 def stdout_on_stderr() -> Iterator[None]:
-    """Moves what compiled code prints on stdout to stderr: stdout is for results."""
+    """Moves what compiled code prints on stdout to stderr, made printable.
+
+    A library may quote a file of the model there.
+    """
     with contextlib.ExitStack() as stack:
         # Without a stdout there is nothing to keep clean.
         with contextlib.suppress(OSError):
@@ -491,6 +495,15 @@ def stdout_on_stderr() -> Iterator[None]:
                 sys.stdout.flush()
             ours = os.dup(STDOUT)
             stack.callback(os.close, ours)
-            os.dup2(STDERR, STDOUT)
+            aside = stack.enter_context(tempfile.TemporaryFile())
+            os.dup2(aside.fileno(), STDOUT)
+            stack.callback(_show, aside.fileno())
             stack.callback(os.dup2, ours, STDOUT)
         yield
+
+
+def _show(descriptor: int) -> None:
+    """Prints the lines of a file on stderr."""
+    size = os.fstat(descriptor).st_size
+    for line in os.pread(descriptor, size, 0).decode(errors="replace").splitlines():
+        print(printable(line), file=sys.stderr)

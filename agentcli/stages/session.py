@@ -383,7 +383,9 @@ class Session:
         if tracking.to and self.run.tracking in self.plan.outputs:
             from agentcli.training.loop.trackers import check_trackers
 
-            check_trackers(tracking)
+            overwrite = self.invocation.overwrite
+            folder = self.run.path if overwrite else self.run.tracking
+            check_trackers(tracking, folder)
 
 
 Perform = Callable[[PlanT, Session], Result | Coroutine[Any, Any, Result]]

@@ -186,17 +186,24 @@ def read_rows(
 ) -> tuple[list[Row], RowCounts]:
     """The rows selected by `update` (TrainSettings.update), in file order, and counts.
 
-    Raises DataError with file and line if the two files do not belong together, if a
-    tree was not sampled from a model, if a response is greedy, and if its
-    log-probabilities are not those of the distribution it was sampled from, unless the
-    trainer is to `recompute` them.
+    Raises DataError with file and line if the two files do not belong together, if the
+    credit mixes methods, if a tree was not sampled from a model, if a response is
+    greedy, and if its log-probabilities are not those of the distribution it was
+    sampled from, unless the trainer is to `recompute` them.
     """
     rows: list[Row] = []
     shelf = PictureShelf()
+    method: str | None = None
     counts = RowCounts()
     for given in credited_trees(trees, credit):
         tree = given.tree
         check_sampled(tree, given.place)
+        method = method or given.credit.method
+        if given.credit.method != method:
+            raise DataError(
+                f"{given.credit_place}: method: is {shown(given.credit.method)}, of the "
+                f"lines before {shown(method)}; run assign-credit with --overwrite"
+            )
         trajectories = first_trajectories(tree)
         for entry, share in shared_entries(given, update, counts):
             step = tree.steps[entry.step]

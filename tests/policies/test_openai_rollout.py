@@ -136,10 +136,14 @@ def test_the_served_model_is_the_one_that_is_named(command: str) -> None:
 
 
 def echo(body: dict[str, Any], before: int) -> Answer:
-    """Plays the corridor well; later it fails and says the key."""
+    """Plays the corridor well, and says the key in the text, as it is or in escapes; later it fails and says it again."""
     if before % 5 == 4:
         return Answer({"error": {"message": f"Incorrect API key: {SECRET}"}}, status=400, headers={"X-Key": SECRET})
-    return play(body, before)
+    answer = play(body, before)
+    spoken = answer.data.replace(b"<think>", f"<think>{SECRET} ".encode())
+    if before % 2:
+        spoken = spoken.replace(SECRET.encode(), b"\\u0073k-a\\/very-secret-key")
+    return Answer(spoken)
 
 
 @pytest.mark.parametrize("command", ["rollout", "eval", "demos"])
@@ -147,14 +151,14 @@ def test_a_key_that_the_server_echoes_stays_out_of_files_and_terminal(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    with ChatServer(echo) as server:
+    with ChatServer(echo, models=Answer({"data": [{"id": f"model of {SECRET}"}]})) as server:
         words = (command, "--policy", "openai", "--set", "policy.model=null", "-o", "x", "--base-url", server.url)
         done = agentcli(*words, "--set", "rollout.most_errored=1")
     assert done.exit_code == 0, done.output
     assert len(server.bodies) > 1
     assert SECRET not in done.output
     files = [path for path in Path("x").rglob("*") if path.is_file()]
-    assert command == "demos" or any(b"***" in path.read_bytes() for path in files), "it keeps no errored leaf"
+    assert any(b"*** " in path.read_bytes() for path in files)
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
 
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentcli.errors import AgentCliError, MissingError
+from agentcli.errors import AgentCliError, MissingError, UsageError
 from agentcli.policies.registry import require_installed
 from agentcli.records.files import write_atomic
 from agentcli.records.regular import is_there, read_regular
@@ -52,17 +52,30 @@ NEEDS = {"mlflow": ("mlflow-skinny", "mlflow")}
 """The package of a tracker and its extra, where they are not the name and trackers."""
 
 
-def check_trackers(tracking: TrackingSettings) -> None:
+def check_trackers(tracking: TrackingSettings, folder: Path | None = None) -> None:
     """Checks tracking.to as far as possible before any work.
 
-    Contacts no service and writes nothing. Raises MissingError for a tracker that is
-    not installed, and for W&B without an API key, unless it is offline.
+    Contacts no service and writes nothing. `folder` is where trackers write. Raises
+    MissingError for a tracker that is not installed and for W&B without an API key,
+    unless it is offline; UsageError if the folder cannot be written.
     """
     for name in tracking.to:
         package, extra = NEEDS.get(name, (name, "trackers"))
         require_installed(package, extra, f"tracking.to: {name}")
         if name == "wandb":
             _check_key()
+        if name == "trackio":
+            from trackio.utils import TRACKIO_DIR
+
+            _check_writable(
+                TRACKIO_DIR,
+                "trackio",
+                "name another place for it with: export TRACKIO_DIR=DIR",
+            )
+        if folder is not None:
+            _check_writable(
+                folder, name, "move that away, or write elsewhere with -o DIR"
+            )
 
 
 def _check_key() -> None:
@@ -80,6 +93,22 @@ def _check_key() -> None:
             "tracking.to: wandb has no API key; type: wandb login, or: export "
             "WANDB_MODE=offline"
         )
+
+
+def _check_writable(folder: Path, tracker: str, remedy: str) -> None:
+    """Raises UsageError if the folder cannot be written or created."""
+    place = folder.absolute()
+    while not os.path.lexists(place):
+        place = place.parent
+    if not place.is_dir():
+        fault = "is no folder"
+    elif not os.access(place, os.W_OK | os.X_OK):
+        fault = "cannot be written"
+    else:
+        return
+    raise UsageError(
+        f"tracking.to: {tracker} writes to {folder}, but {place} {fault}; {remedy}"
+    )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import os
 import struct
 import subprocess
 import sys
+from functools import partial
 from importlib import metadata
 
 import msgspec
@@ -281,7 +282,37 @@ def test_wandb_may_start_offline_and_with_a_key(tmp_path, monkeypatch, name, val
     (tmp_path / "netrc").write_text(f"machine api.wandb.ai login user password {'k' * 40}\n")
     (tmp_path / "netrc").chmod(0o600)
     monkeypatch.setenv(name, value)
-    check_trackers(TrackingSettings(to=["wandb"]))
+    check_trackers(TrackingSettings(to=["wandb"]), tmp_path / "run" / "tracking")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("tracker", ["tensorboard", "wandb", "trackio"])
+@pytest.mark.usefixtures("wandb_alone")
+def test_a_place_where_nothing_can_be_written_is_refused(tmp_path, monkeypatch, tracker):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    (tmp_path / "file").write_text("x")
+    for folder in (tmp_path / "file", tmp_path / "file" / "tracking"):
+        names = ("tracking.to", tracker, str(folder), str(tmp_path / "file"))
+        refused(partial(check_trackers, TrackingSettings(to=[tracker]), folder), names=names)
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: path != locked)  # root may write anywhere
+    refused(
+        lambda: check_trackers(TrackingSettings(to=[tracker]), locked / "tracking"),
+        names="locked/tracking",
+        remedy="-o DIR",
+    )
+    assert list(locked.iterdir()) == []
+
+
+def test_the_store_of_trackio_is_looked_at(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setattr("trackio.utils.TRACKIO_DIR", tmp_path / "file" / "store")
+    refused(
+        lambda: check_trackers(TrackingSettings(to=["trackio"])),
+        names=("tracking.to", "trackio", "/store"),
+        remedy="export TRACKIO_DIR=DIR",
+    )
 
 
 def test_a_tracker_that_does_not_open_is_one_line(rollout, tmp_path):
