@@ -1,5 +1,7 @@
 """What a response in several copies counts: one step of as many moves; with one copy the very counts of one environment."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from agentcli.credit.dpepo import DpepoSettings, assign
@@ -7,8 +9,10 @@ from agentcli.evaluation.episodes import episodes, repetitions
 from agentcli.evaluation.summary import summarise
 from agentcli.prompts.parallel import write_parallel
 from agentcli.prompts.tagged import write_tagged
+from agentcli.records.files import RecordWriter
 from agentcli.records.trees import paths
 from agentcli.records.types import Ledger, Move, Outcome, Step, Task, Tree, Validity
+from agentcli.reports.show.trees import tree_overviews
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import ListedPolicy
@@ -67,8 +71,8 @@ def test_by_hand() -> None:
     assert summary.malformed == pytest.approx(1 / 5), "a response is malformed, not a move"
 
 
-def test_the_score_is_that_of_the_best_copy() -> None:
-    """Two copies that each earn a point have not earned two."""
+def test_the_score_is_that_of_the_best_copy(tmp_path: Path) -> None:
+    """Two copies that each earn a point have not earned two. `show` says what an evaluation says."""
     grown = tree([step(0, (1, "a", "x", VALID), (2, "a", "y", VALID)), step(1, (2, "b", "x", VALID)), step(2)])
     for one, points in zip(grown.steps, ((8.0, 1.0), (30.0,)), strict=False):
         for move, reward in zip(one.moves, points, strict=True):
@@ -76,6 +80,10 @@ def test_the_score_is_that_of_the_best_copy() -> None:
         one.reward = max(points)
     (episode,) = episodes(grown)
     assert episode.score == 31.0
+    with RecordWriter(tmp_path / "trees.jsonl") as writer:
+        writer.write(grown)
+    (row,) = tree_overviews(tmp_path / "trees.jsonl")
+    assert row.score == 31.0
 
 
 acts = st.tuples(st.sampled_from("ab"), st.sampled_from(["x", "y"]), st.sampled_from([VALID, VALID, INADMISSIBLE]))

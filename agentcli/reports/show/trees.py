@@ -1,20 +1,19 @@
 """The trees of a run as rows, and one of them with its credit."""
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from agentcli.errors import DataError, UsageError
-from agentcli.evaluation.episodes import ENDINGS, ending
+from agentcli.evaluation.episodes import ENDINGS, ending, score_of
 from agentcli.records.files import read_line, read_numbered
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.siblings import fork_depths
 from agentcli.records.step_rows import mean_advantage, rows_by_step
 from agentcli.records.trees import paths, read_trees, validate_credit, validate_tree
-from agentcli.records.types import Credit, Outcome, Step, StepCredit, Task, Tree
+from agentcli.records.types import Credit, Outcome, StepCredit, Task, Tree
 from agentcli.registry import nearest
 
 
@@ -41,7 +40,7 @@ class TreeOverview(msgspec.Struct, kw_only=True):
     trajectories: int
     success: int
     score: float
-    """Mean over its trajectories of the sum of rewards."""
+    """Mean over its trajectories of the sum of rewards, in the copy that earned most."""
     errored: int
     endings: dict[str, int]
     """How many trajectories ended in each way (evaluation.episodes)."""
@@ -123,7 +122,9 @@ def tree_overviews(
 
 def _row(line: int, tree: Tree) -> TreeOverview:
     outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
-    counts = Counter(map(ending, paths(tree)))
+    trajectories = paths(tree)
+    counts = Counter(map(ending, trajectories))
+    scores = [score_of(trajectory) for trajectory in trajectories]
     return TreeOverview(
         line=line,
         task=tree.task.id,
@@ -131,7 +132,7 @@ def _row(line: int, tree: Tree) -> TreeOverview:
         instruction=tree.instruction,
         trajectories=len(outcomes),
         success=outcomes.count(Outcome.SUCCESS),
-        score=_score(tree.steps),
+        score=sum(scores) / max(1, len(scores)),
         errored=outcomes.count(Outcome.ERRORED),
         endings={name: counts[name] for name in ENDINGS if name in counts},
         steps=tree.ledger.steps,
@@ -139,18 +140,6 @@ def _row(line: int, tree: Tree) -> TreeOverview:
         fork_depths=fork_depths(tree.steps),
         tokens=tree.ledger.generated_tokens,
     )
-
-
-def _score(steps: Sequence[Step]) -> float:
-    """The mean over trajectories of the sum of rewards."""
-    sums: dict[int | None, float] = {}
-    ends = []
-    for step in steps:
-        # A parent comes before its children: its sum is there already.
-        sums[step.id] = sums.get(step.parent, 0.0) + step.reward
-        if step.outcome is not None:
-            ends.append(sums[step.id])
-    return sum(ends) / max(1, len(ends))
 
 
 def leaves_below(tree: Tree) -> tuple[list[int], list[int]]:
