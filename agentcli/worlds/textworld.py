@@ -30,6 +30,7 @@ from agentcli.environments.protocol import (
 )
 from agentcli.environments.seeded import (
     FIRST_SEEDS,
+    Number,
     Seeds,
     moves_of,
     seed_of,
@@ -56,6 +57,14 @@ ROOM = "-= "
 REFUSED = "That is not possible here."
 
 
+class TextWorldSeeds(Seeds, kw_only=True, frozen=True):
+    """Games of each split."""
+
+    train: Number = 200
+    valid: Number = 20
+    test: Number = 50
+
+
 class TextWorldOptions(msgspec.Struct, kw_only=True, frozen=True):
     """environment.options of TextWorld."""
 
@@ -64,7 +73,7 @@ class TextWorldOptions(msgspec.Struct, kw_only=True, frozen=True):
     """What `tw-make tw-FAMILY --help` lists, for instance {level: 15} or {go: 6, cook:
     true}, over the defaults of this world.
     """
-    seeds: Seeds = Seeds(train=200, valid=20, test=50)
+    seeds: TextWorldSeeds = TextWorldSeeds()
     """Games of each split. A game is made in seconds when it is first opened."""
 
     def digest(self) -> str:

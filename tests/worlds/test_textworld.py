@@ -57,6 +57,8 @@ def test_splits_share_no_seed_and_listing_them_makes_no_game(cache: Path) -> Non
     ids = [one.id for split in made.card.splits for one in made.tasks(split)]
     assert len(ids) == len(set(ids)) == 270
     assert not (cache / "textworld" / TextWorldOptions(family="simple", settings={"goal": "none"}).digest()).exists()
+    counts = [len(list(world("simple", seeds={"train": 7}).tasks(split))) for split in made.card.splits]
+    assert sorted(counts) == [7, 20, 50], "one named size leaves the others as they are"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
