@@ -16,10 +16,9 @@ from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
 from agentcli.policies.hf import TransformersPolicy
 from agentcli.records.settings import Settings
-from agentcli.stages.backend import LocalSampler, TreeJob, grow
+from agentcli.stages.backend import LocalBackend, LocalSampler, TreeJob, grow
 from agentcli.stages.layers import resolve
 from agentcli.stages.panels import panel_for
-from agentcli.stages.sampling import open_policy
 
 
 async def measure(settings: Settings) -> None:
@@ -29,7 +28,7 @@ async def measure(settings: Settings) -> None:
     model = settings.policy.model
     async with (
         EnginePool(settings.environment) as pool,
-        open_policy(settings, world, pool, model) as policy,
+        LocalBackend(pool, keeps=False).policy(settings, world, model) as policy,
     ):
         assert isinstance(policy, TransformersPolicy)
         tasks = panel_for(world, settings.environment).tasks
@@ -40,9 +39,10 @@ async def measure(settings: Settings) -> None:
             async for grown in trees:
                 requests += len(grown.tree.steps)
         seconds = sampler.seconds()
+        rows = requests / max(1, policy._batcher.batches)
         print(
             f"{rollout.method}, {len(tasks)} tasks, {rollout.concurrency} in flight, "
-            f"{rollout.leaves} leaves: {policy.rows_per_batch:.1f} of "
+            f"{rollout.leaves} leaves: {rows:.1f} of "
             f"{settings.policy.batch_rows} rows a batch; {seconds['sampling']:.1f} s, "
             f"policy {seconds['policy']:.1f} s; {requests / seconds['sampling']:.0f} "
             "requests/s",

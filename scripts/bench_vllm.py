@@ -56,7 +56,7 @@ async def main() -> None:
         prompts = _prompts(options, random.Random(repeat))
         for name in list(ways)[:: -1 if repeat % 2 else 1]:
             answer = ways[name]
-            await engine._engine._engine.reset_prefix_cache()
+            await engine._engine.reset_prefix_cache()
             started = time.perf_counter()
             tokens = await answer(prompts, repeat + 1)
             took = time.perf_counter() - started
@@ -86,7 +86,7 @@ def _itself(policy: VllmPolicy, max_tokens: int) -> Answer:
     from vllm import SamplingParams, TokensPrompt
     from vllm.sampling_params import RequestOutputKind
 
-    engine: Any = policy._engine._engine
+    engine: Any = policy._engine
 
     async def one(ids: list[int], seed: int) -> int:
         parameters = SamplingParams(

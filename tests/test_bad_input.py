@@ -274,15 +274,25 @@ AGAIN: list[Case] = [
     ("copy exists", None, ("preset", "copy", "quickstart", "toy.yaml"), 2, ("toy.yaml exists",)),
 ]
 TRACKERS: list[Case] = [
-    (
-        f"no key, {name}{' '.join(dry)}",
-        signed_out,
-        (*words, "--tracker", "wandb", *dry),
-        4,
-        ("tracking.to: wandb has no API key; type: wandb login, or: export WANDB_MODE=offline",),
-    )
+    case
     for name, words in (("sft", SFT), ("train", TRAIN), ("run", RUN))
     for dry in ((), ("--dry-run",))
+    for case in [
+        (
+            f"no key, {name}{' '.join(dry)}",
+            signed_out,
+            (*words, "--tracker", "wandb", *dry),
+            4,
+            ("tracking.to: wandb has no API key; type: wandb login, or: export WANDB_MODE=offline",),
+        ),
+        (
+            f"no folder, {name}{' '.join(dry)}",
+            write("new/tracking"),
+            (*words, "--tracker", "tensorboard", "--resume", *dry),
+            2,
+            ("tracking.to: tensorboard writes to new/tracking, but ", "/new/tracking is no folder; ", "-o DIR"),
+        ),
+    ]
 ]
 
 

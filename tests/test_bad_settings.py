@@ -335,4 +335,4 @@ def test_what_a_library_prints_of_a_model_is_not_on_stdout(folder: Path, capfd: 
     load_tokenizer(START)
     out, err = capfd.readouterr()
     assert out == ""
-    assert "odd" in err
+    assert "odd\\x1b[5m" in err

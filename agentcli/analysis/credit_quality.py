@@ -40,7 +40,7 @@ from agentcli.analysis.policy_gradients import (
     Pushes,
     appraise,
     arm_of,
-    check_shared,
+    check_shared_settings,
     deviation,
     environment_of,
     estimates,
@@ -150,7 +150,7 @@ def plan(
     if study.knobs:
         chosen.add(study.reference)
     methods = [name for name in study.methods if name in chosen]
-    check_shared(study, path)
+    check_shared_settings(study, path)
     place = "seeds" if seeds is None else "--seeds"
     made = QualityPlan(study, out, methods, seeds_of(seeds or str(study.seeds), place))
     for tunnel, choice in study.places().items():

@@ -85,19 +85,21 @@ def _arm_of(study: Tunnels, name: str, tunnel: TunnelChoice) -> MeasuredArm:
     return MeasuredArm(credit_name, assign, switches, rollout, aggregate)
 
 
-def check_shared(study: Tunnels, path: Path) -> None:
+def check_shared_settings(study: Tunnels, path: Path) -> None:
     """Raises UsageError for a shared setting with a bad value, or that no method has.
 
     `path` is the study's file.
     """
-    grown: list[type[msgspec.Struct]] = []
-    credited: list[type[msgspec.Struct]] = []
+    grown: list[tuple[type[msgspec.Struct], set[str]]] = []
+    credited: list[tuple[type[msgspec.Struct], set[str]]] = []
     for name, given in study.methods.items():
         try:
-            grown.append(rollout_class(given.rollout.get("method", "chain")))
-            credited.append(switches_class(given.credit.get("method", name)))
+            growing = rollout_class(given.rollout.get("method", "chain"))
+            crediting = switches_class(given.credit.get("method", name))
         except UsageError as error:
             raise UsageError(f"{path}: methods.{name}: {error}") from error
+        grown.append((growing, {*given.rollout}))
+        credited.append((crediting, {*given.credit}))
     shared = [("rollout", study.rollout, grown)]
     for key, choices in (("tunnels", study.tunnels), ("knobs", study.knobs)):
         for name, choice in choices.items():
@@ -107,9 +109,10 @@ def check_shared(study: Tunnels, path: Path) -> None:
         if "method" in values:
             raise UsageError(f"{path}: {place}.method: is said at methods.NAME")
         names: set[str] = set()
-        for kind in kinds:
-            read(_kept(values, kind.__struct_fields__), kind, f"{path}: {place}.")
+        for kind, replaced in kinds:
             names.update(kind.__struct_fields__)
+            kept = _kept(values, {*kind.__struct_fields__} - replaced)
+            read(kept, kind, f"{path}: {place}.")
         for name in values.keys() - names:
             problem = f"none of the methods has it; {nearest(name, names)}"
             raise UsageError(f"{path}: {place}.{name}: {problem}")

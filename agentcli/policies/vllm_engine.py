@@ -117,6 +117,8 @@ class VllmPolicy(Waiting):
             self._engine = _start(options, bool(self._sleep))
         self._replicas = chosen.replicas
         self._max_model_len: int = options["max_model_len"]
+        # Now: a loop may drop the folder of this model later.
+        self._can_be_longer = self._max_model_len < longest_sequence(self._base)
         if adapter:
             self._adapter = self._numbered(adapter)
 
@@ -130,7 +132,7 @@ class VllmPolicy(Waiting):
         room = self._max_model_len - item.max_tokens
         if len(item.prompt) > room:
             remedy = "lower policy.max_tokens (the model is made for no more)"
-            if self._max_model_len < longest_sequence(self._base):
+            if self._can_be_longer:
                 remedy = "raise policy.vllm.max_model_len"
             raise PromptTooLongError(
                 f"the prompt has {len(item.prompt)} tokens, and the engine room for "

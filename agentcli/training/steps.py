@@ -113,9 +113,14 @@ class TreeAndCredit(NamedTuple):
     credit_place: str
 
     def steps(self) -> Iterator[CreditedStep]:
-        """The entries of the credit in order, each with its step."""
+        """The entries of the credit in order, each with its step.
+
+        Raises DataError for an advantage or weight that is not valid: a file refuses
+        such numbers, but a method called from Python may give them.
+        """
         for position, entry in enumerate(self.credit.steps):
             place = f"{self.credit_place}: steps[{position}]"
+            _check_numbers(entry, place)
             step = self.tree.steps[entry.step]
             yield CreditedStep(step, entry, f"{self.place}: steps[{step.id}]", place)
 
@@ -236,7 +241,7 @@ def shared_entries(
 ) -> Iterator[tuple[StepCredit, float]]:
     """The entries of a tree that are trained on, each with its share.
 
-    `update` as in TrainSettings.
+    `update` as in TrainSettings. Raises DataError for a number that is not valid.
     """
     trajectories = unbroken_paths(given.tree)
     entries = _trained_entries(given, update, counts)
@@ -284,7 +289,7 @@ def refuse_missing_part(
     if name not in parts:
         raise DataError(
             f"{place}: has no part {shown(name)} to learn, but "
-            f"{', '.join(sorted(parts)) or 'none'}; {remedy}"
+            f"{shown(', '.join(sorted(parts))) or 'none'}; {remedy}"
         )
 
 
@@ -300,6 +305,14 @@ def _check_distribution(step: Step, place: str, recompute: bool) -> None:
             "from a server that returns processed log-probabilities "
             "(policy.endpoint.logprobs=processed)"
         )
+
+
+def _check_numbers(entry: StepCredit, place: str) -> None:
+    """Raises DataError for an advantage or weight that is not valid."""
+    if not (math.isfinite(entry.weight) and entry.weight >= 0):
+        raise DataError(f"{place}.weight: {entry.weight} is not a finite number >= 0")
+    if entry.advantage is not None and not math.isfinite(entry.advantage):
+        raise DataError(f"{place}.advantage: {entry.advantage} is not finite")
 
 
 def _trained_entries(

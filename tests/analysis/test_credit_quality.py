@@ -410,6 +410,13 @@ def test_a_bad_file_is_refused_by_its_field(file: Path, before: str, after: str,
     assert not Path("out").exists()
 
 
+def test_a_shared_setting_that_a_method_replaces_is_not_read_for_it(file: Path) -> None:
+    """prefix: null is one of grpo's values, and none of ppo's."""
+    shared = STUDY.replace("credit: {outcome: score}", "credit: {prefix: null}")
+    file.write_text(shared + "  ppo: {credit: {prefix: merge}}\n", encoding="utf-8")
+    assert "ppo" in plan(file, Path("out")).methods
+
+
 def test_a_size_and_a_method_that_are_not_there_are_refused(file: Path) -> None:
     refused(agentcli("study", "q.yaml", "--size", "paper"), 2, ("--size", "paper"))
     refused(agentcli("study", "q.yaml", "--only", "carle"), 2, ("--only", "carle", "carl"))

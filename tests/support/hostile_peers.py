@@ -14,11 +14,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
-from agentcli.environments.openenv import OpenEnvSchema, ServerFacts
+from agentcli.environments.openenv import OpenEnvWorld
 from agentcli.errors import AgentCliError
 from agentcli.policies.endpoint import Endpoint
-from agentcli.records.settings import EndpointSettings
+from agentcli.records.settings import EndpointSettings, EnvironmentSettings
 from agentcli.worlds.search_qa.options import HttpRetrieverOptions
 from agentcli.worlds.search_qa.retriever_client import HttpRetriever
 
@@ -122,7 +123,7 @@ def _ask_endpoint(url: str, seconds: float) -> None:
         settings = EndpointSettings(base_url=f"{url}/v1", request_seconds=seconds, retries=0)
         endpoint = Endpoint(settings, None)
         try:
-            await endpoint.get("/models", len)
+            await endpoint.ask("/models", len)
         finally:
             await endpoint.close()
 
@@ -130,7 +131,8 @@ def _ask_endpoint(url: str, seconds: float) -> None:
 
 
 def _open_world(url: str, seconds: float) -> None:
-    ServerFacts(url, seconds).get("/schema", OpenEnvSchema)
+    with patch("agentcli.environments.openenv.HTTP_SECONDS", seconds):
+        OpenEnvWorld(EnvironmentSettings(name=url, deadline_seconds=seconds))
 
 
 PEERS: dict[str, Callable[[str, float], None]] = {

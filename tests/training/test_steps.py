@@ -8,7 +8,7 @@ import pytest
 from agentcli.credit import carl, grpo
 from agentcli.errors import DataError
 from agentcli.records.types import Outcome, StepCredit, Validity
-from agentcli.training.steps import read_rows
+from agentcli.training.steps import RowCounts, TreeAndCredit, read_rows, shared_entries
 from refusal import refused
 from tiny_rollout import credit_of, write
 
@@ -29,6 +29,16 @@ def tree(rollout):
 
 def test_a_shared_step_counts_for_each_of_its_trajectories(tree, tmp_path):
     assert shares(tmp_path, tree, credit_of(tree, [1.0] * 5)) == pytest.approx([2 / 3, 1 / 3, 1 / 3, 1 / 3, 1 / 3])
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"), [({"advantage": float("nan")}, "advantage"), ({"weight": -1.0}, "weight")]
+)
+def test_numbers_that_no_file_can_hold_are_refused_where_a_method_gives_them(tree, changed, name):
+    credit = credit_of(tree, [1.0] * 5)
+    credit.steps[3] = msgspec.structs.replace(credit.steps[3], **changed)
+    given = TreeAndCredit(tree, credit, 1, "tree", "credit")
+    refused(lambda: list(shared_entries(given, "assigned", RowCounts())), 3, f"credit: steps[3].{name}")
 
 
 def test_steps_that_are_not_trained_shorten_their_trajectories(tree, tmp_path):

@@ -227,6 +227,11 @@ class EnginePool:
         """The task's entry; a new task gets the worker with the fewest tasks."""
         opened = self._tasks.get(task_id)
         if opened is None:
+            if not self._links:
+                raise UsageError(
+                    "the engine pool is not open: use it as `async with "
+                    "EnginePool(settings) as pool`"
+                )
             link = min(self._links, key=lambda link: link.tasks)
             link.tasks += 1
             opened = _OpenTask(link)

@@ -152,6 +152,7 @@ def place(
     if not adapted:
         _make_float32(model)
     share(model)
+    check_shared(model)
     network = model.get_base_model() if adapted else model
     # Otherwise transformers.Trainer would wrap the shares in DDP.
     network._is_distributed_loading_by_transformers = True

@@ -13,7 +13,7 @@ from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from pools import direct, play, tasks_of, toy, with_pool
 from processes import workers
-from refusal import refusal
+from refusal import refusal, refused
 
 
 def test_plans_win_from_the_state_they_are_made_for() -> None:
@@ -257,3 +257,10 @@ def test_closing_fails_what_is_unanswered_and_leaves_no_process() -> None:
 
     asyncio.run(main())
     assert workers() == []
+
+
+def test_a_pool_that_is_not_open_says_how_to_open_it() -> None:
+    refused(
+        lambda: asyncio.run(EnginePool(toy()).start(Task(id="train/0", world="toy", split="train", kind="open"))),
+        remedy="async with",
+    )
