@@ -128,7 +128,9 @@ def summary(context: Context) -> str:
 
 def _in_short(action: str) -> str:
     line = one_line(action)
-    return line if len(line) <= LONGEST_ACTION else f"{line[:LONGEST_ACTION]}..."
+    if len(line) <= LONGEST_ACTION:
+        return line
+    return f"{line[:LONGEST_ACTION]}..."
 
 
 def _joined(parts: Sequence[str]) -> tuple[str]:

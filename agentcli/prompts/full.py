@@ -189,6 +189,7 @@ def past_lines(context: Context, first: int) -> list[str]:
     lines = []
     for index in range(first, len(context.actions)):
         action = context.actions[index] or NO_ACTION
-        lines.append(f"{index + 1}. Observation: {context.observations[index]}")
+        observation = context.observations[index]
+        lines.append(f"{index + 1}. Observation: {observation}")
         lines.append(f"   Action: {action}")
     return lines

@@ -97,7 +97,9 @@ class Native(Full):
 
     def scene(self, context: Context) -> list[str]:
         """What can be asked now; actions are not listed, because they are calls."""
-        return super().scene(context) if isinstance(self._world, Guiding) else []
+        if not isinstance(self._world, Guiding):
+            return []
+        return super().scene(context)
 
     def read(self, response: str, moment: Moment) -> Answer:
         """The thought and call of a response; never raises."""
@@ -124,7 +126,8 @@ class Native(Full):
     def write(self, answer: Answer, moment: Moment) -> str:
         """The answer as text; raises ValueError for an action that is not a call."""
         call = only_call(answer)
-        text = json.dumps({"name": call.name, "arguments": {QUERY: call.argument}})
+        arguments = {QUERY: call.argument}
+        text = json.dumps({"name": call.name, "arguments": arguments})
         written = f"<tool_call>\n{text}\n</tool_call>"
         return f"{answer.reasoning}\n{written}" if answer.reasoning else written
 
@@ -171,4 +174,5 @@ def _apart(response: str) -> tuple[str, str]:
 
 def _words(text: str) -> str:
     """A thought on one line, without its tags."""
-    return " ".join(text.replace(THINK, " ").replace(THOUGHT, " ").split())
+    untagged = text.replace(THINK, " ").replace(THOUGHT, " ")
+    return " ".join(untagged.split())

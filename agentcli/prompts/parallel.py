@@ -104,7 +104,8 @@ def _acting(
     """The answer of a response whose tags come in pairs."""
     numbers = {f"env_{number}": number for number in copies}
     actions: dict[int, str] = {}
-    for opening, closing in zip(acting[::2], acting[1::2], strict=True):
+    openings, closings = acting[::2], acting[1::2]
+    for opening, closing in zip(openings, closings, strict=True):
         name = opening.name
         number = numbers.get(name)
         if number is None:
@@ -141,7 +142,9 @@ def _is_above(name: str, count: int) -> bool:
     if not prefix or not digits.isascii() or not digits.isdecimal():
         return False
     # Python refuses to convert very long numbers, so their lengths are compared first.
-    return len(digits) > len(str(count)) or int(digits) > count
+    if len(digits) > len(str(count)):
+        return True
+    return int(digits) > count
 
 
 class ParallelFull(Parallel):
@@ -182,7 +185,8 @@ class ParallelFull(Parallel):
         if moment.pictures:
             parts.append(f"The pictures show, in this order: {listed(moment.open)}.")
         parts.append(RULES)
-        return Message(("\n\n".join(filter(None, parts)), *moment.pictures))
+        text = "\n\n".join(filter(None, parts))
+        return Message((text, *moment.pictures))
 
     def _last(self, past: Mapping[int, Context], acted: Collection[int]) -> str:
         """The pairs of the last step, and what can be done next; "" without any."""
@@ -190,7 +194,8 @@ class ParallelFull(Parallel):
         for number in acted:
             copy = past[number]
             lines.append(f"env_{number}")
-            lines.append(_pair(copy, len(copy.actions) - 1))
+            latest = len(copy.actions) - 1
+            lines.append(_pair(copy, latest))
             if copy.admissible:
                 lines.append(f"   {self._possible(copy, 'now')}")
         return "\n".join(lines) if acted else ""

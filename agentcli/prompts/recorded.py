@@ -30,7 +30,8 @@ def turns_before(tree: Tree, step: Step) -> tuple[Exchange, ...]:
     turns: list[Exchange] = []
     while step.continues and step.parent is not None:
         step = tree.steps[step.parent]
-        turns.append(Exchange(message_of(step), step.response, tuple(step.token_ids)))
+        tokens = tuple(step.token_ids)
+        turns.append(Exchange(message_of(step), step.response, tokens))
     return tuple(reversed(turns))
 
 

@@ -147,9 +147,11 @@ class Typed:
         answer = self._inner.read(response, moment)
         actions = {}
         for number, action in answer.actions.items():
-            actions[number] = self._naming.own(action, moment.copies[number - 1])
+            copy = moment.copies[number - 1]
+            actions[number] = self._naming.own(action, copy)
         return replace(answer, actions=actions)
 
     def write(self, answer: Answer, moment: Moment) -> str:
         """The response with placeholders in reasoning and actions."""
-        return self._naming.typed(self._inner.write(answer, moment), moment.copies[0])
+        response = self._inner.write(answer, moment)
+        return self._naming.typed(response, moment.copies[0])

@@ -59,7 +59,8 @@ class Search(Full):
         if not thought or not argument:
             empty = names[2] if thought else "think"
             return Answer(problem=f"<{empty}> is empty")
-        return Answer("think", thought, {1: str(ToolCall(names[2], argument))})
+        call = ToolCall(names[2], argument)
+        return Answer("think", thought, {1: str(call)})
 
     def write(self, answer: Answer, moment: Moment) -> str:
         """The answer as text; raises ValueError for an action that is not a call."""

@@ -36,7 +36,8 @@ def find_tags(pattern: re.Pattern[str], response: str) -> list[Tag]:
     """The tags of a response, in textual order."""
     tags = []
     for match in pattern.finditer(response):
-        tags.append(Tag(match[1].lower(), match.start(), match.end()))
+        name = match[1].lower()
+        tags.append(Tag(name, match.start(), match.end()))
     return tags
 
 

@@ -62,21 +62,23 @@ class Tools(Full):
                 f"<{QUERY}>, or a closed <{ANSWER}>; found {shown(names) or 'no tag'}"
             )
             return Answer(problem=problem)
+        opened = names[::2]
         pairs = zip(marks[::2], marks[1::2], strict=True)
         texts = []
-        for name, pair in zip(names[::2], pairs, strict=True):
+        for name, pair in zip(opened, pairs, strict=True):
             text = between(response, *pair)
             # A query may be a program, whose line breaks must stay.
             texts.append(text if name == QUERY else one_line(text))
-        for name, text in zip(names[::2], texts, strict=True):
+        for name, text in zip(opened, texts, strict=True):
             if not text:
                 return Answer(problem=f"<{name}> is empty")
         thought, *call = texts
         if names == ANSWER_TAGS:
             call.insert(0, ANSWER)
-        action = read_call(f"{call[0]}[{call[1]}]")
+        tool, argument = call
+        action = read_call(f"{tool}[{argument}]")
         if action is None:
-            return Answer(problem=f"<tool> holds no name: {call[0]}")
+            return Answer(problem=f"<tool> holds no name: {tool}")
         return Answer("think", thought, {1: str(action)})
 
     def write(self, answer: Answer, moment: Moment) -> str:
