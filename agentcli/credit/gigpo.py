@@ -30,7 +30,7 @@ from agentcli.records.types import Credit, Tree
 
 
 class GigpoSettings(StateSwitches, kw_only=True):
-    """Settings of gigpo, with the defaults of the paper."""
+    """Settings of gigpo; gamma and w as in RewardFlow Table 8."""
 
     gamma: float = 0.95
     """Discount per step, in (0, 1]."""

@@ -25,7 +25,6 @@ from agentcli.records.types import GraphSize, Outcome, Step, StopReason, Tree
 SUCCESS, FAILURE, STATE = "success", "failure", "state"
 KINDS = {
     Outcome.TRUNCATED: STATE,
-    Outcome.ERRORED: STATE,
     Outcome.SUCCESS: SUCCESS,
     Outcome.FAILURE: FAILURE,
 }
@@ -41,7 +40,7 @@ class StateNode:
     key: str
     kind: str
     visits: int = 0
-    """How often a trajectory started or arrived in it."""
+    """Steps of the tree that started or arrived in it; a shared one counts once."""
     truncated: int = 0
     """Trajectories that were cut off here."""
     hops: float | None = None
@@ -91,7 +90,7 @@ class StateGraph:
 
     @property
     def size(self) -> GraphSize:
-        """Nodes and edges as RewardFlow Fig. 12 and Table 9 count them.
+        """Nodes and edges as RewardFlow Fig. 11, Fig. 12 and Table 9 count them.
 
         There all successes are one node.
         """
@@ -218,7 +217,9 @@ def _walk(
         kind = _kind_after(step)
         target = source
         unchanged = states.before[place] == states.after[place]
-        is_noise = survey.invalid[place] or step.looked or unchanged
+        # After an overlong prompt nothing was done, and there is no observation.
+        idle = unchanged or not survey.asked[place]
+        is_noise = survey.invalid[place] or step.looked or idle
         pruned = pruning and kind == STATE and is_noise
         if not pruned:
             # Also where the move stays in its cluster: its state is a member of it.

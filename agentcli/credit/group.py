@@ -9,7 +9,10 @@ from agentcli.credit.switches import Normalise
 EPSILON = 1e-6
 """Added to every standard deviation before dividing by it."""
 SMALLEST_STD = 1e-4
-"""A group with a smaller std gets advantage 0: such a spread is float noise."""
+"""A group with a smaller std gets advantage 0: of outcomes, such a spread is float noise.
+
+RewardFlow's gains may truly differ by less, in states many hops away from a success.
+"""
 Entry = tuple[int, float, float]
 """One member of a group: id of its step or leaf, score, weight."""
 

@@ -54,10 +54,11 @@ class Leaves:
     @cached_property
     def scale(self) -> Scale:
         """The mean of the group, and the factor on the distance from it."""
-        # Also with over = steps: its rows differ in penalties only.
+        scale = scale_of(self.entries, self.how)
+        # Also with over = steps: the rows of one trajectory differ in penalties only.
         if self.survey.live[ROOT] <= 1:
-            return Scale(0.0, 0.0)
-        return scale_of(self.entries, self.how)
+            scale.factor = 0.0
+        return scale
 
     @cached_property
     def entries(self) -> list[Entry]:

@@ -52,7 +52,8 @@ class RewardFlowSettings(StateSwitches, kw_only=True):
     """
     gain: Literal["difference", "discounted"] = "difference"
     """Gain r of a step. difference: R(s') - R(s). discounted: gamma R(s') - R(s), so
-    that standing still loses (1 - gamma) R(s); it only counts under group all.
+    that standing still loses (1 - gamma) R(s). Among steps that all move, as under
+    group eq5, it only multiplies the differences by gamma.
     """
     no_op_penalty: float = 0.0
     """Only with group all: subtracted from the gain of a valid step that changed

@@ -43,7 +43,8 @@ class CreditStatistics:
     def add(self, tree: Tree, credit: Credit) -> None:
         """Counts one tree and its credit; raises DataError for infinite advantages."""
         is_equal = self._add_outcomes(tree)
-        if credit.graph is not None:
+        # A tree whose leaves all errored has no graph.
+        if credit.graph is not None and credit.graph.nodes:
             self._sizes.append(credit.graph)
         self._rows += len(credit.steps)
         assigned = [row for row in credit.steps if row.advantage is not None]
@@ -138,7 +139,7 @@ class CreditStatistics:
             self._moved_equal += len(advantages) - advantages.count(0.0)
 
     def _add_advantages(self, advantages: list[float], credit: Credit) -> None:
-        """Updates the mean and the sum of squares (Welford, for a batch of values)."""
+        """Updates the mean and the sum of squares (Chan et al. 1983)."""
         count = len(advantages)
         mean = math.fsum(advantages) / count
         if not math.isfinite(mean):

@@ -108,8 +108,6 @@ class LearnedStatistics(Struct):
     rows_not_critical: Count = 0
     rows_without_spread: Count = 0
     rows_without_tokens: Count = 0
-    means: dict[str, float] = {}
-    """Over the updates, e.g. of the entropy."""
 
 
 class TrainEntry(Struct):
@@ -228,19 +226,16 @@ def training_cost(iterations: Sequence[Iteration]) -> LoopCost:
     )
 
 
-def course(*loops: Sequence[float], parts: int = PARTS) -> list[float]:
-    """Means over equal parts of loops, all loops together.
+def course(loop: Sequence[float], parts: int = PARTS) -> list[float]:
+    """Means over equal parts of a loop, which has a number an iteration.
 
-    loops: a number an iteration. A loop shorter than `parts` has as many parts as
-    iterations.
+    A loop shorter than `parts` has as many parts as iterations.
     """
-    shortest = min(map(len, loops), default=0)
-    parts = min(parts, shortest)
+    parts = min(parts, len(loop))
     values: list[list[float]] = [[] for _ in range(parts)]
-    for loop in loops:
-        for place, value in enumerate(loop):
-            part = place * parts // len(loop)
-            values[part].append(value)
+    for place, value in enumerate(loop):
+        part = place * parts // len(loop)
+        values[part].append(value)
     return [fmean(part_values) for part_values in values]
 
 

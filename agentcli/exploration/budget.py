@@ -1,7 +1,8 @@
 """The budget of a whole rollout, in generated tokens, steps, leaves or mixed groups.
 
-A group is mixed if it has a success and a failure: only such a tree teaches by
-comparison, so a budget of groups is DAPO's dynamic sampling.
+A group is mixed if it has a success and a failure. Where outcomes are rewarded, only
+such a tree teaches by comparison, so a budget of groups is DAPO's dynamic sampling.
+Under `credit.outcome: score` two failures may differ, and still count as no group.
 
 Costs are added up from the ledgers in the panel's order. A tree counts if less than the
 budget was spent before it. So every method stops at the same cost, apart from its last

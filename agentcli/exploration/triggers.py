@@ -23,7 +23,7 @@ BY_ENTROPY = "forks by the entropy of responses, and greedy ones have none"
 
 
 class EntropySettings(Section, kw_only=True):
-    """Branch after a step where base + weight * dH > threshold (CARL eq. 28).
+    """Branch where base + weight * dH > threshold (CARL eq. 28).
 
     dH is H minus the H of the trajectory's first step, in nats per token and not
     normalised by the vocabulary size.

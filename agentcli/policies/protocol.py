@@ -27,8 +27,8 @@ class Request(msgspec.Struct, kw_only=True, frozen=True):
     message: Message
     """The user message."""
     turns: tuple[Exchange, ...] = ()
-    """What was said before, the step before last: a conversation, or that step alone
-    where its message stood alone.
+    """The messages and answers before this one, the latest last. Where the last step's
+    message began anew, only that step.
     """
     moment: Moment
     """The situation, for policies without a model."""
@@ -140,7 +140,7 @@ class Reloadable(Policy, Protocol):
 
 
 class Waiting:
-    """A policy that waits for a model in another process."""
+    """The time that a policy waits for a model in another process; it inherits this."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -51,7 +51,7 @@ MOST_RUNNING = 1024
 WORKERS = "agentcli.policies.vllm_worker.WeightSums"
 CPU_CACHE = 2**30
 """Bytes for keys and values on a CPU."""
-GO_ON = "go on with --resume, which starts a new engine"
+RESUME = "resume with --resume, which starts a new engine"
 
 ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -211,8 +211,7 @@ class VllmPolicy(Waiting):
         if not holds:
             raise PolicyError(
                 f"policy.kind vllm: the engine does not hold the weights of "
-                f"{checkpoint}, which it was given; type the command again with "
-                "--resume, which starts a new engine"
+                f"{checkpoint}, which it was given; {RESUME}"
             )
 
     async def rest(self) -> None:
@@ -378,9 +377,7 @@ def engine_options(base: str, settings: Settings, lora_rank: int) -> dict[str, A
         "use_tqdm_on_load": False,
     }
     if lora_rank:
-        # vLLM refuses a rank that is not in its list.
-        room_for_rank = min(rank for rank in LORA_RANKS if rank >= lora_rank)
-        options |= {"enable_lora": True, "max_lora_rank": room_for_rank}
+        options |= {"enable_lora": True, "max_lora_rank": room_for_rank(lora_rank)}
     if _on_cpu():
         refuse_odd_heads(base)
         options |= {
@@ -395,6 +392,20 @@ def engine_options(base: str, settings: Settings, lora_rank: int) -> dict[str, A
         overrides = options.get("hf_overrides", {})
         options["hf_overrides"] = {**overrides, "head_dtype": "float32"}
     return options
+
+
+def room_for_rank(lora_rank: int) -> int:
+    """The smallest rank in vLLM's list that an adapter of this rank fits in.
+
+    Raises UsageError where there is none.
+    """
+    for rank in LORA_RANKS:
+        if rank >= lora_rank:
+            return rank
+    raise UsageError(
+        f"policy.kind vllm: an adapter of rank {lora_rank}, and vLLM takes ranks up to "
+        f"{LORA_RANKS[-1]}; lower train.lora.rank, or leave vllm out"
+    )
 
 
 def longest_sequence(model: str) -> int:
@@ -464,6 +475,6 @@ def _faults_in_one_line() -> Iterator[None]:
     try:
         yield
     except (EngineDeadError, EngineGenerateError) as error:
-        raise MissingError(f"policy.kind vllm: its engine failed; {GO_ON}") from error
+        raise MissingError(f"policy.kind vllm: its engine failed; {RESUME}") from error
     except Exception as error:
-        raise PolicyError(f"policy.kind vllm: {first_line(error)}; {GO_ON}") from error
+        raise PolicyError(f"policy.kind vllm: {first_line(error)}; {RESUME}") from error

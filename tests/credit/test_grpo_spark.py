@@ -45,6 +45,13 @@ def test_penalty_is_inside_the_baseline_when_nobody_succeeds() -> None:
     assert plain == pytest.approx([-0.075, 0.025, 0.025, 0.025, 0.025], abs=1e-12)
 
 
+@pytest.mark.parametrize("over", ["trajectories", "steps"])
+def test_one_trajectory_is_its_own_baseline(over: str) -> None:
+    credit = grpo.assign(outcomes([2, 1], [SUCCESS, ERRORED]), GRPO(over=over))
+    assert advantages(credit) == [0.0, 0.0, None]
+    assert [row.parts["baseline"] for row in credit.steps[:2]] == [1.0, 1.0]
+
+
 def test_over_steps_lets_long_trajectories_weigh_more() -> None:
     # Rows 1 | 0 0 0: mean 1/4, std = sqrt((9/16 + 3/16) / 3) = 1/2.
     credit = grpo.assign(outcomes([1, 3], [SUCCESS, FAILURE]), GRPO(over="steps"))

@@ -131,6 +131,16 @@ def test_a_step_that_was_never_asked_is_in_no_group(settings: dict[str, Any]) ->
     assert part(credit, "action")[:2] == pytest.approx([math.sqrt(0.5), -math.sqrt(0.5)], abs=1e-5)
 
 
+def test_a_step_that_was_never_asked_leads_to_no_state() -> None:
+    # Under `state: observation` its next state is the empty text; here it is x.
+    grown = chains([walk("abc", SUCCESS), walk("abx", TRUNCATED)])
+    grown.steps[3].stop = StopReason.OVERLONG
+    graph = build(grown)
+    assert graph.pruned == [False, False, False, True]
+    assert [node.key for node in graph.nodes] == ["a", "b", "c"]
+    assert (graph.size.nodes, graph.size.edges) == (3, 2)
+
+
 def test_looking_is_pruned_and_the_walk_goes_on_from_before_it() -> None:
     fields = walk("abzc", SUCCESS)
     fields[1]["looked"] = True

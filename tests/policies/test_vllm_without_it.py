@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from agentcli.errors import UsageError
 from agentcli.policies import registry
 from agentcli.policies.chat_tokens import configured_ends
 from agentcli.policies.vllm_engine import (
@@ -18,6 +19,7 @@ from agentcli.policies.vllm_engine import (
     longest_sequence,
     rank_of,
     replica_of,
+    room_for_rank,
 )
 from agentcli.policies.vllm_worker import same_sums, sum_of
 from agentcli.records.settings import ClusterSettings, PolicySettings, Settings, VllmSettings
@@ -55,6 +57,12 @@ def test_without_vllm_the_extra_is_named(tmp_path: Path) -> None:
     answer = agentcli("rollout", "--policy", "vllm", "--model", str(tmp_path), "-o", str(tmp_path / "new"))
     refused(answer, 4, names="vllm", remedy="pip install 'agentcli[vllm]'")
     refused(agentcli("serve", "--model", str(tmp_path)), 4, names="vllm", remedy="pip install 'agentcli[vllm]'")
+
+
+def test_an_adapter_has_room_or_is_refused() -> None:
+    assert [room_for_rank(rank) for rank in (1, 8, 9, 300, 512)] == [8, 8, 16, 320, 512]
+    with pytest.raises(UsageError, match=r"rank 513, .* up to 512; lower train"):
+        room_for_rank(513)
 
 
 def test_the_served_name_says_which_weights_answer(saved: Saved, tmp_path: Path) -> None:

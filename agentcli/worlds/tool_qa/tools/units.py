@@ -9,8 +9,9 @@ from agentcli.worlds.tool_qa.tools.calculator import as_float, evaluate, written
 from agentcli.worlds.tool_qa.tools.registry import ToolError
 
 LONGEST_UNIT = 60
+"""Characters of one unit."""
 LONGEST_QUANTITY = 300
-"""Characters; searching takes the cube of their number."""
+"""Characters of a quantity; searching takes the cube of their number."""
 _FORM = re.compile(
     r"(?P<value>[^a-zA-Zµ°]+?)\s*(?P<unit>[a-zA-Zµ°].*?)\s+(?:to|in)\s+(?P<target>.+)"
 )
@@ -31,8 +32,10 @@ class Units:
     def run(self, argument: str) -> str:
         """The value in the other unit. Raises ToolError."""
         quantity_text = " ".join(argument.split())
-        form = _FORM.fullmatch(quantity_text[:LONGEST_QUANTITY])
-        if form is None or len(quantity_text) > LONGEST_QUANTITY:
+        form = None
+        if len(quantity_text) <= LONGEST_QUANTITY:
+            form = _FORM.fullmatch(quantity_text)
+        if form is None:
             raise ToolError("write VALUE UNIT to UNIT")
         value = as_float(evaluate(form["value"]))
         unit = _unit(form["unit"])
@@ -45,7 +48,7 @@ class Units:
             raise ToolError(str(error)) from error
         if not math.isfinite(quantity.magnitude):
             raise ToolError("the value is too large")
-        return f"{written(quantity.magnitude)} {form['target'].strip()}"
+        return f"{written(quantity.magnitude)} {form['target']}"
 
 
 @lru_cache(maxsize=1)
@@ -60,7 +63,6 @@ def _unit(text: str) -> Any:
     """A unit by its name. Raises ToolError."""
     import pint
 
-    text = text.strip()
     # pint would compute whatever powers it is given.
     if len(text) > LONGEST_UNIT or not _UNIT.fullmatch(text):
         raise ToolError(f"not a unit: {text}")
