@@ -37,10 +37,10 @@ class RunTraits(Record, kw_only=True):
     trajectories: Count
     """Those that are draws of the policy: without the leaves behind forks."""
     success: float
-    lost: float
-    """Share of the trees in which no trajectory succeeded."""
-    won: float
-    """Share of the trees in which all did."""
+    lost: float | None
+    """Share of the trees of several trajectories in which none succeeded."""
+    won: float | None
+    """Share of them in which all did."""
     steps: float
     """Mean length of a trajectory."""
     truncated: float
@@ -93,14 +93,16 @@ def measure(trees: Iterable[Tree]) -> RunTraits:
         branching.add(tree.steps)
     if not groups:
         raise ValueError("there is no trajectory that ended")
-    wins = [[outcome is Outcome.SUCCESS for outcome in group] for group in groups]
+    # One trajectory alone has nothing to be compared with.
+    several = [group for group in groups if len(group) > 1]
+    wins = [[outcome is Outcome.SUCCESS for outcome in group] for group in several]
     forks = branching.forks.total()
     return RunTraits(
         trees=len(groups),
         trajectories=len(every),
         success=every.count(Outcome.SUCCESS) / len(every),
-        lost=fmean(not any(group) for group in wins),
-        won=fmean(all(group) for group in wins),
+        lost=fmean(not any(group) for group in wins) if wins else None,
+        won=fmean(all(group) for group in wins) if wins else None,
         steps=fmean(lengths),
         truncated=every.count(Outcome.TRUNCATED) / len(every),
         shared=counts["shared"] / max(1, counts["steps"]),

@@ -28,11 +28,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import astuple
 
 from agentcli.analysis.policy_gradients import (
     Logits,
@@ -51,7 +53,7 @@ from agentcli.analysis.study import difference
 from agentcli.analysis.tabular import Choose, Field, TabularPolicy
 from agentcli.credit.group import EPSILON
 from agentcli.credit.registry import known
-from agentcli.errors import UsageError
+from agentcli.errors import DataError, UsageError
 from agentcli.records.credit_quality import (
     CreditQuality,
     Estimate,
@@ -77,7 +79,8 @@ DIGITS = 6
 ROUNDING = 1e-12
 """Advantages and theory's figures that are smaller are 0."""
 NO_GRADIENT = "the policy's gradient is 0 there, so nothing points along it"
-NO_ADVANTAGE = "all its advantages were 0"
+NO_ADVANTAGE = "no advantage of it moves the policy"
+TOO_FEW = "too few updates had an advantage to say how sure its figures are"
 
 
 class QualityJob(NamedTuple):
@@ -124,10 +127,19 @@ class QualityPlan:
         for job in self.jobs:
             methods = []
             for name in job.methods:
-                if not self.file(job.tunnel, name, job.seed).exists():
+                if not _is_measured(self.file(job.tunnel, name, job.seed)):
                     methods.append(name)
             if methods:
                 yield job._replace(methods=tuple(methods))
+
+
+def _is_measured(file: Path) -> bool:
+    """Whether a cell can be read; a damaged one is measured again."""
+    try:
+        read_json(file, QualityCell)
+    except DataError:
+        return False
+    return True
 
 
 def has_tunnels(path: Path) -> bool:
@@ -302,7 +314,7 @@ async def _measure(
             cells[name].unmeasured = _empty(pushes)
             if cells[name].unmeasured is None:
                 foretold = await foretell(ground, arm, logits, counts)
-                _fill(cells[name], pushes, study.update, foretold)
+                fill(cells[name], pushes, study.update, foretold)
     return list(cells.values())
 
 
@@ -348,11 +360,18 @@ def _empty(pushes: Pushes) -> str | None:
     return None if np.any(pushes.sums) else NO_ADVANTAGE
 
 
-def _fill(
+def fill(
     cell: QualityCell, pushes: Pushes, update: int, foretold: Foretold | None
 ) -> None:
-    """Puts the figures into a cell."""
-    for name, one in estimates(pushes, update).items():
+    """Puts the figures into a cell, or why there are none."""
+    measured = estimates(pushes, update)
+    # Without one update all the others may be 0, and nothing can be divided by them.
+    if not all(
+        map(math.isfinite, chain.from_iterable(map(astuple, measured.values())))
+    ):
+        cell.unmeasured = TOO_FEW
+        return
+    for name, one in measured.items():
         number = Estimate(value=rounded(one.value), error=rounded(one.error))
         setattr(cell, name, number)
     if foretold is not None:

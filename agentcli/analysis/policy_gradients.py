@@ -53,7 +53,9 @@ class MeasuredArm(NamedTuple):
 
 def environment_of(choice: TunnelChoice, place: str) -> EnvironmentSettings:
     """The settings of a tunnel. Raises UsageError naming a wrong option."""
-    read(choice.options, TunnelOptions, f"{place}.options.", "tunnel")
+    options = read(choice.options, TunnelOptions, f"{place}.options.", "tunnel")
+    if not options.games.train:
+        raise UsageError(f"{place}.options.games.train: needs one at least")
     return EnvironmentSettings(
         name="tunnel", max_steps=choice.max_steps, options=choice.options
     )

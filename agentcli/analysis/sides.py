@@ -20,7 +20,7 @@ from agentcli.analysis.compare import (
     read_whole,
     refuse_unlike,
 )
-from agentcli.analysis.study import add_loop, differences, measured, unlike
+from agentcli.analysis.study import add_loop, differences, holds_all, measured, unlike
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.compare import RunComparison
 from agentcli.records.runs import RunDirectory, loop_folders
@@ -163,13 +163,7 @@ def _evaluations(
 
 def _are_loops(places: Sequence[Path], notes: list[str]) -> bool:
     """Whether all are loops that ended; a note says which is not, if some are."""
-    lacking = []
-    for place in places:
-        over = RunDirectory(place).finished("run")
-        held = len(loop_folders(place))
-        # Iterations may have been deleted since, and a course cannot have gaps.
-        if not held or over is None or over.counts["iterations"] != held:
-            lacking.append(place)
+    lacking = [place for place in places if not holds_all(place)]
     if lacking and any(map(loop_folders, places)):
         notes.append(f"loops are left out: {lacking[0]} holds no loop that has ended")
     return not lacking

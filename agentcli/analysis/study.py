@@ -147,24 +147,36 @@ def _outcomes(made: StudyPlan) -> Iterator[ArmOutcome]:
             if f"{arm} {seed}" not in ended:
                 continue
             folder = made.out / str(seed) / arm
-            run = RunDirectory(folder)
-            panels = {}
-            for label in made.study.panels:
-                file = run.evaluation(label).with_suffix(".json")
-                summary = read_json(file, EvaluationSummary)
-                trees = _trees_in(run.evaluation_trees(label))
-                panels[label] = measured(summary, made.study.measures, trees)
-                if made.study.panels[label].by == "test-time-branch":
-                    # What won a vote is no draw of the policy.
-                    panels[label].pop("entropy", None)
-            add_drops(panels, made.study)
-            outcome = ArmOutcome(arm=arm, seed=seed, panels=panels)
-            if made.study.by_step:
-                trees = _trees_in(run.evaluation_trees(next(iter(panels))))
-                outcome.by_step = measure_steps(trees, made.study.by_step)
-            if arm in made.arms:
-                add_loop(outcome, folder, made.study.training)
+            try:
+                outcome = _outcome(made.study, folder, arm, seed)
+                if arm in made.arms:
+                    add_loop(outcome, folder, made.study.training)
+            except DataError as error:
+                raise DataError(
+                    f"{error}; if you cannot put it back, remove {folder}: the study "
+                    "plays it again"
+                ) from error
             yield outcome
+
+
+def _outcome(study: Study, folder: Path, arm: str, seed: int) -> ArmOutcome:
+    """What the evaluations of one arm say. Raises DataError for what cannot be read."""
+    run = RunDirectory(folder)
+    panels = {}
+    for label, panel in study.panels.items():
+        file = run.evaluation(label).with_suffix(".json")
+        summary = read_json(file, EvaluationSummary)
+        trees = _trees_in(run.evaluation_trees(label))
+        panels[label] = measured(summary, study.measures, trees)
+        if panel.by == "test-time-branch":
+            # What won a vote is no draw of the policy.
+            panels[label].pop("entropy", None)
+    add_drops(panels, study)
+    outcome = ArmOutcome(arm=arm, seed=seed, panels=panels)
+    if study.by_step:
+        trees = _trees_in(run.evaluation_trees(next(iter(panels))))
+        outcome.by_step = measure_steps(trees, study.by_step)
+    return outcome
 
 
 def _trees_in(file: Path) -> Iterator[Tree]:
@@ -174,7 +186,7 @@ def _trees_in(file: Path) -> Iterator[Tree]:
         empty = False
         yield tree
     if empty:
-        raise DataError(f"{file}: holds no tree; evaluate again with --overwrite")
+        raise DataError(f"{file}: holds no tree")
 
 
 def _began(
@@ -248,10 +260,13 @@ def add_training_tokens(outcomes: Sequence[ArmOutcome], study: Study) -> None:
 def add_loop(
     outcome: ArmOutcome, folder: Path, followed: Sequence[TrainingMeasured] = ()
 ) -> None:
-    """Adds the course of a loop, what is followed in it, and what it spent."""
+    """Adds the course of a loop, what is followed in it, and what it spent.
+
+    Raises DataError where iterations were deleted: a course cannot have gaps.
+    """
     folders = loop_folders(folder)
-    if not folders:
-        raise DataError(f"{folder}: its iterations are gone; remove it, and play again")
+    if not holds_all(folder):
+        raise DataError(f"{folder}: some of its iterations are gone")
     iterations = [read_iteration(one) for one in folders]
     scratch = [from_scratch(one) for one in folders]
     outcome.course = [one.success for one in scratch]
@@ -270,6 +285,12 @@ def add_loop(
         "responses": cost.responses.updated if cost.responses else 0,
         "updates": cost.updates or 0,
     }
+
+
+def holds_all(loop: Path) -> bool:
+    """Whether this is a loop that has ended, with all of its iterations."""
+    over = RunDirectory(loop).finished("run")
+    return over is not None and over.counts["iterations"] == len(loop_folders(loop)) > 0
 
 
 class FromScratch(NamedTuple):

@@ -214,8 +214,8 @@ def paired_t(differences: Sequence[float]) -> tuple[float, float, float]:
     if len(differences) == 1:
         # One difference says nothing about others.
         return centre, -math.inf, math.inf
-    # Without any spread the t statistic is a division by 0, and scipy gives NaN.
-    if min(differences) == max(differences):
+    # Without any spread but rounding, t is a division by 0, and scipy gives NaN.
+    if max(differences) - min(differences) < TIE:
         return centre, centre, centre
     # Loaded where it is needed: only studies over seeds ask.
     from scipy import stats

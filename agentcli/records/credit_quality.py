@@ -4,6 +4,7 @@ The file says which tunnels there are, which methods credit them, and how many g
 measured (Tunnels). credit-quality.json holds what came out (CreditQuality).
 """
 
+import math
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -186,16 +187,16 @@ class QualityCell(Record, kw_only=True):
 
         equal: which of them `budget` counts. Divided by its scale, the update lies off
         the gradient by bias + variance / groups in the mean, in squares of the
-        gradient's length. All of it is taken to be at right angles. None without
-        figures.
+        gradient's length. All of it is taken to be at right angles. Below 0 where the
+        scale is: the update points away. None without figures.
         """
-        if self.bias is None or self.variance is None:
+        if self.scale is None or self.bias is None or self.variance is None:
             return None
         # `off` is the square of the tangent, and cos = (1 + tan^2)^(-1/2).
         of_group = self.responses if equal == "responses" else self.steps
         off = self.bias.value + self.variance.value * of_group / budget
         # The bias is estimated without bias, and may be below 0.
-        return float((1 + max(off, 0.0)) ** -0.5)
+        return math.copysign((1 + max(off, 0.0)) ** -0.5, self.scale.value)
 
 
 class CreditQuality(Record, kw_only=True):

@@ -285,8 +285,11 @@ class Study(Section, kw_only=True):
         if measure == DROP:
             has = self.panels[label].drop_from is not None
             return "" if has else f"measure: the panel {label} has no drop_from"
-        known = (*self.measures, *PASSES)
-        return "" if measure in known else f"measure: {measure} is not in `measures`"
+        if measure in PASSES:
+            has = self.panels[label].by == "pass-at-k"
+            return "" if has else f"measure: {measure} needs a panel by pass-at-k"
+        has = measure in self.measures
+        return "" if has else f"measure: {measure} is not in `measures`"
 
     def start_of(self, arm: str) -> str:
         """The name of the start of an arm."""

@@ -85,13 +85,15 @@ def tables(
     for tunnel in tunnels:
         about = quality.study["tunnels"][tunnel]["about"]
         rows = []
-        success = []
         for method in methods:
             some = by_place.get((method, tunnel), [])
             if some:
                 rows.append([method, *_row(some)])
-                success = [cell.success for cell in some]
-        rate = ", ".join(f"{100 * one:.1f}" for one in success)
+        success = {}
+        for cell in quality.cells:
+            if cell.tunnel == tunnel:
+                success[cell.seed] = cell.success
+        rate = ", ".join(f"{100 * one:.1f}" for one in success.values())
         yield f"{tunnel}: {about}; success {rate} %", HEADS, rows
     for knob in quality.study["knobs"]:
         yield _turned(quality, knob)
@@ -157,7 +159,9 @@ def _row(cells: Sequence[QualityCell]) -> list[str]:
     scale = math.fsum(one.scale for one in foretold) / len(cells)
     bias = math.fsum(one.bias for one in foretold) / len(cells)
     z = max(distance(cell) for cell in cells)
-    return [*row, f"{scale:.3f}, {bias:.3f} ({foretold[0].source})", f"{z:.1f}"]
+    # Updates that are all alike do not say how sure they are.
+    shown = f"{z:.1f}" if math.isfinite(z) else ""
+    return [*row, f"{scale:.3f}, {bias:.3f} ({foretold[0].source})", shown]
 
 
 def distance(cell: QualityCell) -> float:

@@ -19,14 +19,16 @@ from tempfile import TemporaryDirectory
 from threading import Event
 
 from agentcli.credit.registry import make as make_credit
+from agentcli.environments.protocol import World
 from agentcli.environments.registry import check_split, make_world
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.exploration.registry import check as check_exploration
+from agentcli.policies.registry import LOADING
 from agentcli.records.files import write_atomic
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.section import read, value_at
-from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.settings import EnvironmentSettings, Settings
 from agentcli.records.shards import Shard
 from agentcli.records.study import DEMOS, Study, seeds_of
 from agentcli.reports.standing import Progress, Standing
@@ -42,6 +44,7 @@ from agentcli.stages.layers import (
     presets_folder,
     resolve,
 )
+from agentcli.stages.sampling import check_capability, check_further_models
 from agentcli.stages.yaml_files import Values, read_yaml
 
 SIZES = "sizes"
@@ -83,7 +86,8 @@ class StageCommand:
         typed = record.command[1:]
         # Where trees grew, which comes last, changes no byte of them.
         if "--on" in typed:
-            typed = [*typed[: typed.index("--on")], *FLAGS]
+            typed = typed[: typed.index("--on")]
+        typed = [word for word in typed if word not in (*FLAGS, "--overwrite")]
         if not self._is(typed):
             return False
         made = [RunDirectory(one.folder).finished(one.stage) for one in self.sources]
@@ -91,13 +95,12 @@ class StageCommand:
 
     def _is(self, typed: Sequence[str]) -> bool:
         """Whether this is what was typed, wherever the study's folder lay then."""
-        words = [*self.words, *FLAGS]
-        if len(typed) != len(words):
+        if len(typed) != len(self.words):
             return False
         # Below the study's folder lie those of the seeds, and in them those of arms.
         now = str(self.folder.parent.parent) + os.sep
         then = set()
-        for old, new in zip(typed, words, strict=True):
+        for old, new in zip(typed, self.words, strict=True):
             below = new.removeprefix(now)
             if new.startswith(now) and old.endswith(below):
                 then.add(old.removesuffix(below))
@@ -271,7 +274,7 @@ def _settings_file(made: StudyPlan, name: str, values: Values) -> list[str]:
 def _check(made: StudyPlan) -> None:
     """Raises UsageError for settings that no stage would take; writes nothing."""
     # Making a world may read data, and most arms share one.
-    played: list[EnvironmentSettings] = []
+    worlds: list[tuple[EnvironmentSettings, World]] = []
     with TemporaryDirectory() as folder:
         for path, text in made.files.items():
             copy = Path(folder) / path.name
@@ -280,24 +283,53 @@ def _check(made: StudyPlan) -> None:
             try:
                 settings = resolve(made.study.preset, [copy])
                 make_credit(settings.credit)
+                _refuse_own_place(settings, json.loads(text))
                 # Only the loops of arms grow trees: evaluations play chains.
                 if name in made.arms:
-                    check_exploration(settings)
                     _check_attempts(made.study, settings.evaluation.k)
-                    if settings.environment not in played:
-                        _check_splits(made.study, settings.environment)
-                        played.append(settings.environment)
+                    _check_arm(made.study, settings, worlds)
             except UsageError as error:
                 fault = str(error).replace(f"{copy}: ", "")
                 raise UsageError(f"settings of {name}: {fault}") from error
 
 
-def _check_splits(study: Study, environment: EnvironmentSettings) -> None:
-    """Raises UsageError for a panel of a split that the world lacks.
+def _refuse_own_place(settings: Settings, given: Values) -> None:
+    """Raises UsageError for settings that a study has a place of its own for."""
+    if settings.policy.kind in LOADING and settings.policy.model is not None:
+        raise UsageError(
+            f"policy.model: {settings.policy.model} would be evaluated in the place of "
+            "what was trained; name the model to begin with as starts.NAME.model"
+        )
+    if "seed" in given:
+        raise UsageError("seed: the study's own is used; name it as seeds")
 
-    Otherwise it would be found once the first policy is trained.
+
+def _check_arm(
+    study: Study,
+    settings: Settings,
+    worlds: list[tuple[EnvironmentSettings, World]],
+) -> None:
+    """Raises UsageError for an arm whose trees could not grow, or be evaluated.
+
+    Otherwise it would be found once the first policy is trained. `worlds` are those
+    that were made before.
     """
-    world = make_world(environment)
+    check_exploration(settings)
+    check_further_models(settings)
+    environment = settings.environment
+    known = [world for place, world in worlds if place == environment]
+    world = known[0] if known else make_world(environment)
+    check_capability(settings, world)
+    if not known:
+        worlds.append((environment, world))
+        if environment.split is not None:
+            place = "environment.split"
+            check_split(world, environment.name, environment.split, place)
+        _check_panels(study, environment, world)
+
+
+def _check_panels(study: Study, environment: EnvironmentSettings, world: World) -> None:
+    """Raises UsageError for a panel of a split that the world lacks."""
     for label, panel in study.panels.items():
         # Other options may make another world.
         if "environment" not in panel.settings:
@@ -451,7 +483,7 @@ def perform(
         name = next(chain.name for chain in made.chains if chain.name in failed)
         raise AgentCliError(
             f"{len(failed)} of {len(made.chains)} parts failed, first {name}: "
-            f"{failed[name]}; type the command again, it goes on"
+            f"{failed[name]}; mend that and type the command again, it goes on"
         )
 
 
@@ -480,13 +512,15 @@ def _play(
         words = [*command.words]
         if command.words[0] in SAMPLING:
             words += where
+        # With --resume, a run that had ended with other words does nothing, or refuses.
+        had_ended = RunDirectory(command.folder).finished(command.stage) is not None
         problem = _run(words, out / "logs" / f"{chain.name}.log", stopped)
-        # With --resume, a run that had ended with other words ends well and does
-        # nothing.
-        if not problem and not command.ended:
+        if had_ended and not command.ended:
             problem = (
                 f"{command.folder} holds it with other settings; remove the folder"
             )
+            if command.stage.startswith("evaluation/"):
+                problem += ", or give the panel another name"
         if problem:
             return problem
         progress.advance()
@@ -518,5 +552,7 @@ def _run(typed: Sequence[str], log: Path, stopped: Event) -> str:
     if code == 0:
         return ""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    last = next((line for line in reversed(lines) if line.strip()), "")
+    # Another command may have begun since, and is no error.
+    said = [line for line in lines if line.strip() and not line.startswith("$ ")]
+    last = said[-1] if said else ""
     return f"{last} (exit code {code}; {log})"

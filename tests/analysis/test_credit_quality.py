@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from agentcli.analysis.credit_quality import (
+    TOO_FEW,
     QualityJob,
     closed_form,
     enumerated,
+    fill,
     grpo_factor,
     measure,
     perform,
@@ -31,7 +33,7 @@ from agentcli.analysis.policy_gradients import (
 )
 from agentcli.analysis.tabular import Field, TabularPolicy
 from agentcli.records.credit_quality import CreditQuality, Estimate, MeasuredMethod, QualityCell, TunnelChoice, Tunnels
-from agentcli.records.files import read_json
+from agentcli.records.files import read_json, write_json
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import Tree
 from agentcli.reports.credit_quality import distance, markdown
@@ -366,6 +368,29 @@ def test_a_gradient_of_nothing_is_said_to_be_none(file: Path) -> None:
     assert "gradient is 0" in str(cell.unmeasured)
 
 
+def test_figures_that_rest_on_a_single_update_are_not_given(file: Path) -> None:
+    """Of four updates one has an advantage: without it nothing can be divided by the scale."""
+    cell = QualityCell(tunnel="t", method="grpo", seed=0)
+    sums = np.zeros((4, 2))
+    sums[1] = 1.0
+    fill(cell, Pushes(sums, np.ones(4), np.ones((4, 2)), 1.0), 1, None)
+    assert (cell.unmeasured, cell.scale, cell.cosine) == (TOO_FEW, None, None)
+    sums[2] = 1.0
+    fill(cell, Pushes(sums, np.ones(4), np.ones((4, 2)), 1.0), 1, None)
+    assert cell.scale is not None
+
+
+def test_a_damaged_cell_is_measured_again(file: Path) -> None:
+    made = plan(file, Path("out"), only=["grpo"])
+    job = made.jobs[0]
+    damaged = made.file(job.tunnel, "grpo", job.seed)
+    damaged.parent.mkdir(parents=True)
+    write_json(damaged, measure(made.study, job)[0])
+    assert job not in made.left()
+    damaged.write_text(damaged.read_text(encoding="utf-8")[:50], encoding="utf-8")
+    assert job in made.left()
+
+
 def test_the_command_goes_on_and_writes_the_same_bytes(file: Path) -> None:
     words = ("study", "q.yaml", "-o", "out", "--only", "grpo,rare-tool", "-q")
     assert agentcli(*words).code == 0
@@ -397,6 +422,7 @@ def test_other_settings_are_another_cell(file: Path) -> None:
     [
         ("groups: 64", "groups: 24", ("q.yaml", "groups")),
         ("doors: 2, forced: 0}", "dors: 2}", ("q.yaml", "tunnels.small.options.dors", "doors")),
+        ("doors: 2, forced: 0}", "doors: 2, games: {train: 0}}", ("q.yaml", "tunnels.small.options.games.train")),
         ("  grpo: {}", "  grpo: {credit: {gama: 1}}", ("q.yaml", "methods.grpo", "credit.gama")),
         ("method: carl}", "method: karl}", ("q.yaml", "methods.carl", "karl", "carl")),
         ("method: carl}", "method: carl, roots: 9}", ("q.yaml", "methods.carl", "rollout.roots")),
@@ -495,11 +521,14 @@ def test_the_cosine_at_a_number_of_steps_has_a_closed_form() -> None:
     figure = {"error": 0.0}
     cell = QualityCell(tunnel="t", method="grpo", seed=0, steps=4.0)
     assert cell.cosine_at(12) is None
+    cell.scale = Estimate(value=2.0, **figure)
     cell.bias, cell.variance = Estimate(value=1.0, **figure), Estimate(value=6.0, **figure)
     assert cell.cosine_at(12) == pytest.approx(0.5)
     # Six groups of two updated responses each: a sixth of the variance.
     cell.responses = 2.0
     assert cell.cosine_at(12, "responses") == pytest.approx(3**-0.5)
+    cell.scale = Estimate(value=-0.1, **figure)
+    assert cell.cosine_at(12, "responses") == pytest.approx(-(3**-0.5)), "it points away"
 
 
 def test_at_equal_responses_updates_of_forks_alone_count_less(file: Path) -> None:

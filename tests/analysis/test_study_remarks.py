@@ -3,15 +3,18 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
-from agentcli.analysis.study import difference, differences, from_scratch, results, unmeasured
-from agentcli.errors import UsageError
+from agentcli.analysis.study import add_loop, difference, differences, from_scratch, results, unmeasured
+from agentcli.errors import DataError, UsageError
+from agentcli.records.runs import RunDirectory
 from agentcli.records.section import read
 from agentcli.records.study import ArmOutcome, PanelChoice, PaperResult, Study, StudyResults
 from agentcli.reports.plots.figures import Course, training_figure
 from agentcli.reports.study import draw, tables
 from agentcli.stages.study import StudyPlan, plan
+from sample_records import stage_record
 
 PANELS = {"test": PanelChoice(split="test"), "L2": PanelChoice(split="L2", drop_from="test")}
 
@@ -99,6 +102,16 @@ def test_of_two_figures_for_one_place_the_first_stands_there(tmp_path: Path) -> 
 def test_a_loop_without_log_probabilities_has_no_entropy(tmp_path: Path) -> None:
     (tmp_path / "trees.jsonl").write_text("")
     assert from_scratch(tmp_path).entropy is None
+
+
+@pytest.mark.parametrize("kept", [[], ["iteration_000"], ["iteration_001"]])
+def test_a_course_has_no_gaps(tmp_path: Path, kept: list[str]) -> None:
+    """Of two iterations some were deleted."""
+    RunDirectory(tmp_path).record_stage("run", msgspec.structs.replace(stage_record(), counts={"iterations": 2}))
+    for name in kept:
+        (tmp_path / name).mkdir()
+    with pytest.raises(DataError, match="some of its iterations are gone"):
+        add_loop(outcome(0), tmp_path)
 
 
 @pytest.mark.parametrize(

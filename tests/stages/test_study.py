@@ -96,6 +96,11 @@ def test_a_size_lies_over_the_rest_and_the_first_one_is_taken(file: Path) -> Non
         ("rewardflow: 49.2", "rewardflow: .nan", ("s.yaml", "figures")),
         ("  laptop: {}", "  laptop: [1]", ("s.yaml", "sizes.laptop")),
         ("demos: {count: 30}", "demos: {count: 2024-01-01}", ("settings of all", "date")),
+        ("table: Table 1", "table: Table 1, measure: pass@16", ("s.yaml", "results[0].measure", "pass-at-k")),
+        ("grpo: {credit", "grpo: {policy: {model: m}, credit", ("of grpo", "policy.model", "starts.NAME.model")),
+        ("grpo: {credit", "grpo: {seed: 3, credit", ("settings of grpo", "seed", "seeds")),
+        ("grpo: {credit", "grpo: {environment: {split: tset}, credit", ("of grpo", "environment.split", "tset")),
+        ("grpo: {credit", "grpo: {rollout: {method: rare-tool}, credit", ("of grpo", "rare-tool", "Toolbox")),
         ("split: test", "split: test, drop_from: L0", ("s.yaml", "panels.test.drop_from", "L0")),
         ("table: Table 1", "table: Table 1, measure: drop", ("s.yaml", "results[0].measure", "drop_from")),
         ("table: Table 1", "table: Table 1, measure: training_tokens", ("s.yaml", "results[0].panel", "loop")),
@@ -263,6 +268,8 @@ def test_a_study_may_move(file: Path, tmp_path: Path) -> None:
     words = [word.replace("out/", f"{tmp_path}/moved/") for word in command.words]
     record(command, words)
     assert command.ended
+    record(command, [*words, "--overwrite"])
+    assert command.ended, "typed again by hand"
     record(command, [word.replace("/0/", "/1/") for word in words])
     assert not command.ended
     record(command, [*words[:-1], "elsewhere"])
@@ -361,6 +368,8 @@ def test_a_difference_by_hand() -> None:
         # Two seeds that agree say nothing, nor do six that cannot differ.
         ([0, 0], 20.0, "cannot tell"),
         ([0] * 6, 20.0, "cannot tell"),
+        # The same games of 24, from 9 to 10 and from 17 to 18: they differ by rounding.
+        ([100 * (10 / 24 - 9 / 24), 100 * (18 / 24 - 17 / 24)] * 3, 20.0, "cannot tell"),
         # A gain of 0 has no side.
         ([4, 5, 6, 5, 4, 6], 0.0, "does not"),
         ([-1, 1, 0, 1, -1, 0], 0.0, "cannot tell"),
