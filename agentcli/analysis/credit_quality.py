@@ -252,7 +252,7 @@ def preview(made: QualityPlan, file: Path, *, json: bool) -> None:
     every = sum(len(job.methods) for job in made.jobs)
     left = sum(len(job.methods) for job in made.left())
     names = ["credit-quality.json", "credit-quality.md"]
-    if made.study.knobs:
+    if made.study.knobs and len(made.methods) > 1:
         names.append("credit-map.svg")
     print_preview(
         "study",

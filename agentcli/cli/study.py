@@ -305,6 +305,8 @@ def _preview(call: Call, plans: Sequence["StudyPlan"]) -> None:
     parts = [chain for one in plans for chain in one.chains if chain.commands]
     left = [command for chain in parts for command in chain.left]
     counts = {"parts": len(parts), "commands left": len(left)}
+    if call.values["add_seeds"] is not None:
+        counts["seeds at most"] = call.values["add_seeds"]
     # Several commands write into one folder, which is listed once.
     folders = dict.fromkeys(str(command.folder) for command in left)
     followed = [*made.study.training, *(name + BY_STEP for name in made.study.by_step)]

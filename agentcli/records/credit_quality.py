@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from agentcli.records.section import Count, CountFromZero, NotNegative, Section
-from agentcli.records.study import Name, SeedDifference
+from agentcli.records.study import Name, SeedDifference, check_lines
 from agentcli.records.training_settings import Aggregate
 from agentcli.records.types import SCHEMA_VERSION, Record
 
@@ -106,7 +106,9 @@ class Tunnels(Section, kw_only=True):
     """Over the settings of a knob, the first is what the others are compared with."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError where nothing would be measured."""
+        """Raises ValueError where nothing would be measured, or shown."""
+        shown = (*self.tunnels.values(), *self.knobs.values())
+        check_lines(self.title, *(one.about for one in shown))
         if not (self.tunnels or self.knobs):
             raise ValueError("tunnels: needs one at least, or a knob")
         if not self.methods:

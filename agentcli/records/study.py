@@ -190,6 +190,13 @@ class PartCost(Section, kw_only=True):
     megabytes: Annotated[float, Meta(ge=0, le=1e9)]
 
 
+def check_lines(*texts: str) -> None:
+    """Raises ValueError for a text that could not be shown on one line."""
+    for text in texts:
+        if not text.isprintable():
+            raise ValueError(f"{text!r}: is shown on one line; leave out {CONTROL}")
+
+
 class Study(Section, kw_only=True):
     """One study."""
 
@@ -231,10 +238,7 @@ class Study(Section, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raises ValueError for names that are not there."""
-        texts = [self.title, *(text for one in self.results for text in one.named)]
-        for text in texts:
-            if not text.isprintable():
-                raise ValueError(f"{text!r}: is shown on one line; leave out {CONTROL}")
+        check_lines(self.title, *(text for one in self.results for text in one.named))
         for name in ("arms", "panels", "starts"):
             if not getattr(self, name):
                 raise ValueError(f"{name}: needs one at least")

@@ -423,6 +423,7 @@ def test_other_settings_are_another_cell(file: Path) -> None:
         ("groups: 64", "groups: 24", ("q.yaml", "groups")),
         ("doors: 2, forced: 0}", "dors: 2}", ("q.yaml", "tunnels.small.options.dors", "doors")),
         ("doors: 2, forced: 0}", "doors: 2, games: {train: 0}}", ("q.yaml", "tunnels.small.options.games.train")),
+        ("title: ", 'title: "a\\nb" #', ("q.yaml", "one line")),
         ("  grpo: {}", "  grpo: {credit: {gama: 1}}", ("q.yaml", "methods.grpo", "credit.gama")),
         ("method: carl}", "method: karl}", ("q.yaml", "methods.carl", "karl", "carl")),
         ("method: carl}", "method: carl, roots: 9}", ("q.yaml", "methods.carl", "rollout.roots")),
