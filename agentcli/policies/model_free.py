@@ -19,7 +19,7 @@ from agentcli.records.files import derive_seed
 QUERY = "Query: "
 """The beginning of the line with the query, a JSON string, in a judge's message."""
 JUDGES = "tool-judge or plausible"
-"""The kinds that read it."""
+"""The kinds of judges that read this line."""
 
 
 class ModelFree:

@@ -1,7 +1,7 @@
 """One game as a graph of visited states, shared by its players in this process.
 
 A state is what the planner knows (a number from its library) together with the facts
-(an integer): facts depend on the past, so neither says the other. Everything about a
+(an integer): facts depend on the past, so neither follows from the other. Everything about a
 state is worked out when first asked for and kept: what is admissible, whether it is
 won, what an action leads to and what is read on arriving there. A snapshot is a
 reference to a state.
@@ -13,7 +13,7 @@ again soon. The oldest gives its copy of the library to the next game.
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from operator import xor
+from operator import or_, xor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,7 +49,7 @@ MOST_STATES = 10_000
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """One ground operator: over what, what it answers, what it does to facts."""
+    """One ground operator: its entities, its command, its answer and its effects."""
 
     entities: Entities
     words: str | Render
@@ -69,7 +69,10 @@ class Menu(NamedTuple):
 
 
 class GameState:
-    """One true state of a game and what was worked out about it so far."""
+    """One true state of a game and what was worked out about it so far.
+
+    It is made while the planner is in this state, which is asked about it then.
+    """
 
     __slots__ = (
         "commands",
@@ -119,7 +122,7 @@ class Game:
         names = statekey.relevant(translation.physics, renderer.predicates)
         self._relevant = self.table.relevant(names)
         blocks = map(self.table.block, statekey.READABLE)
-        self._readable = self._relevant & sum(blocks)
+        self._readable = self._relevant & reduce(or_, blocks)
         self._varying = renderer.varying(translation.physics.changed)
         self._operations: list[Operation | None] = [None] * len(self._operators)
         self._words: dict[Entities, str] = {}
@@ -237,7 +240,10 @@ class Game:
         return operation.words(self.table, facts, operation.entities)
 
     def _operation(self, operator: int) -> Operation:
-        """Compiled when first met: a game has thousands, an episode meets dozens."""
+        """The operator with this number, compiled when it is first asked for.
+
+        A game has thousands of them, and an episode meets dozens.
+        """
         operation = self._operations[operator]
         if operation is None:
             position, *things = map(int, self._operators[operator].split())
@@ -291,10 +297,7 @@ _games: OrderedDict[Identity, Game] = OrderedDict()
 
 
 def identify(path: Path) -> Identity:
-    """What must be the same for a file to be the game that was loaded.
-
-    Raises DataError.
-    """
+    """What a loaded game is known by: its file, as it was then. Raises DataError."""
     try:
         status = path.stat()
     except OSError as error:
@@ -305,7 +308,7 @@ def identify(path: Path) -> Identity:
 def open_game(path: Path, cache: Cache) -> Game:
     """The game in a file, loaded if this process does not have it.
 
-    To be released once. Raises DataError.
+    Each call needs one `release`. Raises DataError.
     """
     identity = identify(path)
     game = _games.get(identity)

@@ -46,9 +46,9 @@ TOOLS = {
 
 REGISTRY = Registry("agentcli.tools", TOOLS, key="tool", kind="tool")
 LONGEST_ANSWER = 800
-"""Characters."""
+"""Characters of an answer; what is longer is cut."""
 ERROR = "error: "
-"""Begins the answer of a tool that has none."""
+"""The beginning of what stands in the place of an answer where a tool has none."""
 
 
 def tool_class(name: str) -> type[AgentTool]:
