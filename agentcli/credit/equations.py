@@ -16,7 +16,6 @@ contradict the method. Nothing here prints.
 
 import ast
 import keyword
-import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -166,7 +165,7 @@ class Evidence:
         `places` are the positions of the row's entries. `scale` is the normalisation
         that the method computed for the group.
         """
-        mean, std, weight = _statistics(entries)
+        measured = scale_of(entries, "mean", 0.0)
         members = []
         for place, entry in enumerate(entries):
             members.append(Member(*entry, explained=place in places))
@@ -178,9 +177,9 @@ class Evidence:
             of=of,
             how=how,
             members=members,
-            mean=mean,
-            std=std,
-            weight=weight,
+            mean=measured.center,
+            std=measured.std,
+            weight=measured.weight,
         )
 
     def compare(self, name: str, words: str, grouping: Grouping, place: int) -> None:
@@ -195,18 +194,6 @@ def listed(numbers: Sequence[int]) -> str:
     if len(numbers) > MOST_LISTED:
         shown.append("...")
     return ", ".join(shown)
-
-
-def _statistics(entries: Sequence[Entry]) -> tuple[float, float | None, float]:
-    """Mean, std and weight of a group; std is None where the weight is at most 1."""
-    live = [entry for entry in entries if entry[2] > 0]
-    scale = scale_of(live, "mean", 0.0)
-    mean, weight = scale.center, scale.weight
-    # As in scale_of: weights 1 / T add up to 1 but for rounding.
-    if weight <= 1 + 1e-9:
-        return mean, None, weight
-    squares = math.fsum([w * (score - mean) ** 2 for _, score, w in live])
-    return mean, math.sqrt(squares / (weight - 1)), weight
 
 
 class Account:

@@ -25,6 +25,8 @@ class Scale:
     factor: float
     weight: float = 1.0
     """Sum of the weights of the group."""
+    std: float | None = None
+    """Of the scores; None where the weight is at most 1."""
 
     def __call__(self, score: float) -> float:
         # Adding 0.0 turns -0.0 into 0.0.
@@ -59,14 +61,14 @@ def scale_of(
     # ddof 1, as torch.std has it by default.
     std = math.sqrt(squares / (total - 1))
     if std < smallest_std:
-        return Scale(mean, 0.0, total)
+        return Scale(mean, 0.0, total, std)
     factor = 1.0
     if how == "std":
         factor = 1.0 / (std + EPSILON)
     elif how == "leave-one-out":
         # R_i - (W mean - R_i) / (W - 1) = (R_i - mean) * W / (W - 1)
         factor = total / (total - 1)
-    return Scale(mean, factor, total)
+    return Scale(mean, factor, total, std)
 
 
 def division(scale: str | None) -> Normalise:
