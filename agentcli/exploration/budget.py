@@ -75,7 +75,7 @@ def parse_budget(text: str | None) -> Budget | None:
     # isdigit() would accept a superscript, which int() does not.
     if not known or not number.isdecimal() or int(number) == 0:
         raise UsageError(
-            f"the budget is {text!r}; write tokens=N, steps=N, leaves=N or groups=N "
+            f"rollout.budget: {text!r}; write tokens=N, steps=N, leaves=N or groups=N "
             "with N from 1"
         )
     return Budget(unit, int(number))

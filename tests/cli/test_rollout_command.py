@@ -22,7 +22,7 @@ def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("--method", "treerpo", "--roots", "5"), "rollout.roots is 5, more than rollout.leaves (4); lower --roots"),
         (("--method", "spark", "--branch", "fixed:2"), "rollout.branch is 'fixed:2'; use explore, or fixed:P"),
         (("--method", "karl"), "no exploration method 'karl'; did you mean carl?"),
-        (("--budget", "tokens"), "the budget is 'tokens'; write tokens=N"),
+        (("--budget", "tokens"), "rollout.budget: 'tokens'; write tokens=N"),
     ],
 )
 def test_it_is_refused_before_the_model_is_looked_for(words: tuple[str, ...], said: str, dry: tuple[str, ...]) -> None:
