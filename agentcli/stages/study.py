@@ -32,6 +32,7 @@ from agentcli.records.settings import EnvironmentSettings, Settings
 from agentcli.records.shards import Shard
 from agentcli.records.study import DEMOS, Study, seeds_of
 from agentcli.reports.standing import Progress, Standing
+from agentcli.stages.credit import credit_of
 from agentcli.stages.layers import (
     NOT_SETTINGS,
     PREFIX,
@@ -316,6 +317,7 @@ def _check_arm(
     """
     check_exploration(settings)
     check_further_models(settings)
+    credit_of(settings)
     environment = settings.environment
     known = [world for place, world in worlds if place == environment]
     world = known[0] if known else make_world(environment)
@@ -516,9 +518,8 @@ def _play(
         had_ended = RunDirectory(command.folder).finished(command.stage) is not None
         problem = _run(words, out / "logs" / f"{chain.name}.log", stopped)
         if had_ended and not command.ended:
-            problem = (
-                f"{command.folder} holds it with other settings; remove the folder"
-            )
+            held = f"{command.folder} holds {command.stage} with other settings"
+            problem = f"{held}; remove the folder"
             if command.stage.startswith("evaluation/"):
                 problem += ", or give the panel another name"
         if problem:

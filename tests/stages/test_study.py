@@ -98,6 +98,7 @@ def test_a_size_lies_over_the_rest_and_the_first_one_is_taken(file: Path) -> Non
         ("demos: {count: 30}", "demos: {count: 2024-01-01}", ("settings of all", "date")),
         ("table: Table 1", "table: Table 1, measure: pass@16", ("s.yaml", "results[0].measure", "pass-at-k")),
         ("grpo: {credit", "grpo: {policy: {model: m}, credit", ("of grpo", "policy.model", "starts.NAME.model")),
+        ("method: rewardflow", "method: grpo-prm", ("of rewardflow", "process reward model", "rollout.prm")),
         ("grpo: {credit", "grpo: {seed: 3, credit", ("settings of grpo", "seed", "seeds")),
         ("grpo: {credit", "grpo: {environment: {split: tset}, credit", ("of grpo", "environment.split", "tset")),
         ("grpo: {credit", "grpo: {rollout: {method: rare-tool}, credit", ("of grpo", "rare-tool", "Toolbox")),
