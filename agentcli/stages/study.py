@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import join
@@ -21,7 +22,7 @@ from threading import Event
 from agentcli.credit.registry import make as make_credit
 from agentcli.environments.protocol import World
 from agentcli.environments.registry import check_split, make_world
-from agentcli.errors import AgentCliError, UsageError
+from agentcli.errors import AgentCliError, MissingError, UsageError
 from agentcli.exploration.registry import check as check_exploration
 from agentcli.policies.registry import LOADING
 from agentcli.records.files import write_atomic
@@ -316,8 +317,11 @@ def _check_arm(
     that were made before.
     """
     check_exploration(settings)
-    check_further_models(settings)
-    credit_of(settings)
+    # A study may be planned where a model of it is not yet.
+    with suppress(MissingError):
+        check_further_models(settings)
+    with suppress(MissingError):
+        credit_of(settings)
     environment = settings.environment
     known = [world for place, world in worlds if place == environment]
     world = known[0] if known else make_world(environment)
