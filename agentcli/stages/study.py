@@ -523,9 +523,11 @@ def _play(
         problem = _run(words, out / "logs" / f"{chain.name}.log", stopped)
         if had_ended and not command.ended:
             held = f"{command.folder} holds {command.stage} with other settings"
-            problem = f"{held}; remove the folder"
+            remedy = f"{held} or inputs; remove the folder"
             if command.stage.startswith("evaluation/"):
-                problem += ", or give the panel another name"
+                remedy += ", or give the panel another name"
+            # What the command said, if it refused, names the setting or the input.
+            problem = f"{problem}; {remedy}" if problem else remedy
         if problem:
             return problem
         progress.advance()
