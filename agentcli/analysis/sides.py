@@ -10,16 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import get_args
 
-from agentcli.analysis.compare import (
-    Side,
-    WalkedTasks,
-    add_evaluations,
-    check_places,
-    evaluations_of,
-    nothing_in_common,
-    read_whole,
-    refuse_unlike,
-)
+from agentcli.analysis import compare
 from agentcli.analysis.study import add_loop, differences, holds_all, measured, unlike
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.compare import RunComparison
@@ -31,7 +22,7 @@ from agentcli.reports.tables import is_graded
 
 
 def compare_sides(
-    sides: Sequence[Side], labels: Sequence[str], progress: Progress
+    sides: Sequence[compare.Side], labels: Sequence[str], progress: Progress
 ) -> RunComparison:
     """Compares every side with the first, seed by seed.
 
@@ -44,7 +35,7 @@ def compare_sides(
             f"{sides[0].name} is one side; compare needs two or more: agentcli compare "
             "'runs/a-*' 'runs/b-*'"
         )
-    check_places([run for side in sides for run in side.runs])
+    compare.check_places([run for side in sides for run in side.runs])
     paired = {side.name: _by_seed(side) for side in sides}
     _refuse_unlike_seeds(paired)
     first = sides[0].name
@@ -55,10 +46,10 @@ def compare_sides(
     }
     places = list(outcomes)
     notes: list[str] = []
-    files = evaluations_of(places, labels, notes)
+    files = compare.evaluations_of(places, labels, notes)
     comparison = RunComparison(first=first, evaluations={})
     # Before `every`: the generator fills the panels of `outcomes` as it is read.
-    add_evaluations(comparison, _evaluations(paired, files, outcomes), notes)
+    compare.add_evaluations(comparison, _evaluations(paired, files, outcomes), notes)
     if not labels and _are_loops(places, notes):
         for run, outcome in outcomes.items():
             add_loop(outcome, run)
@@ -69,14 +60,14 @@ def compare_sides(
     comparison.differences = list(differences(every, first, _began(every)))
     comparison.unlike = list(unlike(every, first, get_args(Spent)))
     if not comparison.differences:
-        raise nothing_in_common(paired, "loops that ended", places, notes)
+        raise compare.nothing_in_common(paired, "loops that ended", places, notes)
     # Only now: where nothing can be compared, they are part of the error.
     for note in notes:
         progress.note(note)
     return comparison
 
 
-def _by_seed(side: Side) -> dict[int, Path]:
+def _by_seed(side: compare.Side) -> dict[int, Path]:
     """The runs of a side by their seed, in its order.
 
     Raises UsageError for a seed that is there twice, and for what is no directory.
@@ -142,14 +133,18 @@ def _evaluations(
     """
     for label, paths in files.items():
         read = {
-            run: read_whole(path) for run, path in zip(outcomes, paths, strict=True)
+            run: compare.read_whole(path)
+            for run, path in zip(outcomes, paths, strict=True)
         }
         for runs in zip(
             *(of_side.values() for of_side in paired.values()), strict=True
         ):
             # Rates of a part of the panel are not compared with those of the whole.
-            walked = {str(run): WalkedTasks(read[run].tasks, cut=False) for run in runs}
-            refuse_unlike(walked, f"evaluation {label}")
+            walked = {
+                str(run): compare.WalkedTasks(read[run].tasks, cut=False)
+                for run in runs
+            }
+            compare.refuse_unlike(walked, f"evaluation {label}")
         measures: list[Measured] = ["success"]
         if any(is_graded(one.summary) for one in read.values()):
             measures.append("score")

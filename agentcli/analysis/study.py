@@ -20,13 +20,8 @@ from agentcli.analysis.tree_measures import (
     token_entropy,
 )
 from agentcli.errors import DataError, UsageError
+from agentcli.evaluation import statistics
 from agentcli.evaluation.record import EvaluationSummary
-from agentcli.evaluation.statistics import (
-    ROUNDING,
-    paired_t,
-    steps_to_level,
-    wilcoxon_exact,
-)
 from agentcli.evaluation.training import Iteration, training_cost
 from agentcli.records.files import read_json, read_records
 from agentcli.records.runs import RunDirectory, loop_folders
@@ -379,7 +374,7 @@ def _of_loops(
             paid["responses"] = one.responses
         for points, level in levels.items():
             for name, numbers in paid.items():
-                met = steps_to_level(one.course, numbers, level, WINDOW)
+                met = statistics.steps_to_level(one.course, numbers, level, WINDOW)
                 if met is not None:
                     measures[f"{name} to +{points}"] = met
         for measure, values in one.courses.items():
@@ -401,7 +396,7 @@ def difference(
 ) -> SeedDifference:
     """An arm (`second`) beside the reference (`first`), seed by seed."""
     gains = [after - before for before, after in zip(first, second, strict=True)]
-    gain, low, high = paired_t(gains)
+    gain, low, high = statistics.paired_t(gains)
     several = len(gains) > 1
     return SeedDifference(
         panel=panel,
@@ -414,7 +409,7 @@ def difference(
         # The interval of a single gain is infinite, which JSON cannot write.
         low=low if several else None,
         high=high if several else None,
-        p=wilcoxon_exact(gains),
+        p=statistics.wilcoxon_exact(gains),
     )
 
 
@@ -429,7 +424,7 @@ def verdict_of(found: SeedDifference, paper: float) -> str:
         return "cannot tell"
     if found.low == found.high:
         return "cannot tell"
-    if abs(paper) < ROUNDING:
+    if abs(paper) < statistics.ROUNDING:
         return "does not" if found.low > 0 or found.high < 0 else "cannot tell"
     sign = 1 if paper >= 0 else -1
     # Mirrored where the paper loses, so that its gain is above 0 in either case.

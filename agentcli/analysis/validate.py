@@ -15,13 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentcli.analysis.schema import (
-    KINDS,
-    METRICS_PLACE,
-    kind_of,
-    metrics_type,
-    type_of,
-)
+from agentcli.analysis import schema
 from agentcli.errors import DataError, UsageError, word_of
 from agentcli.exploration.settings import decode
 from agentcli.policies.load import count_tensors
@@ -43,10 +37,10 @@ PLACES = {
     "manifest.json": "manifest",
     **{
         kind.place: kind.name
-        for kind in KINDS
-        if kind.place not in (None, METRICS_PLACE)
+        for kind in schema.KINDS
+        if kind.place not in (None, schema.METRICS_PLACE)
     },
-    METRICS_PLACE: "metrics",
+    schema.METRICS_PLACE: "metrics",
     "evaluation/trees/*.jsonl": "tree",
     "settings/*.json": "begun",
     "optimizer.safetensors": "optimizer",
@@ -94,7 +88,7 @@ def check(path: Path, kind: str | None = None) -> Iterator[CheckedFile]:
             )
         return iter([CheckedFile(path, "run", None, problem)])
     # A map reads nothing yet: the kind alone is looked at now.
-    return map(_checked, [path], [kind_of(path, kind)])
+    return map(_checked, [path], [schema.kind_of(path, kind)])
 
 
 def _check_run(folder: Path) -> Iterator[CheckedFile]:
@@ -213,9 +207,9 @@ def _of_panel(path: Path, kind: str, stage: StageRecord) -> int:
 def _records(path: Path, kind: str) -> Iterator[tuple[int, Any]]:
     """Every record of a file of lines, with its line. Raises DataError."""
     if kind == "metrics":
-        expected = metrics_type(next(read_records(path, dict), {}))
+        expected = schema.metrics_type(next(read_records(path, dict), {}))
     else:
-        expected = type_of(kind)
+        expected = schema.type_of(kind)
     folder = folder_beside(path)
     # Steps share pictures: each is read once, however often it is named.
     sound: set[str] = set()
@@ -230,7 +224,7 @@ def _records(path: Path, kind: str) -> Iterator[tuple[int, Any]]:
 
 
 def _validate_json(path: Path, kind: str) -> None:
-    record = read_json(path, Begun if kind == "begun" else type_of(kind))
+    record = read_json(path, Begun if kind == "begun" else schema.type_of(kind))
     if isinstance(record, Tree):
         validate_tree(record, str(path))
     elif isinstance(record, Panel):

@@ -15,7 +15,6 @@ from typing import Annotated
 import typer
 
 from agentcli.cli import (
-    assign_credit,
     compare,
     credit,
     demos,
@@ -48,7 +47,7 @@ COMMANDS = (
     demos.COMMAND,
     sft.COMMAND,
     rollout.COMMAND,
-    assign_credit.COMMAND,
+    credit.ASSIGN,
     train.COMMAND,
     evaluation.EVAL,
     rollout.MERGE,
@@ -118,7 +117,7 @@ def _run(words: list[str]) -> int | None:
             sys.stdout.flush()
         return code
     except TypingError as error:
-        from agentcli.cli.usage import asks_for_help, explain
+        from agentcli.cli.typed import asks_for_help, explain
 
         if asks_for_help(words, command_tree()):
             print(getattr(error, "message", ""), end="")

@@ -218,9 +218,9 @@ def _play(call: Call, made: "StudyPlan") -> None:
     """Plays what is left, after saying how much that is."""
     from msgspec import to_builtins
 
+    from agentcli.analysis.estimate import remaining
     from agentcli.reports.output import readable
     from agentcli.stages.study import perform
-    from agentcli.stages.study_cost import remaining
 
     jobs = call.values["jobs"] or 1
     expected = readable(to_builtins(remaining([made], jobs)))
@@ -246,10 +246,10 @@ def _report(call: Call, made: "StudyPlan", rules: list[str]) -> None:
             "the table: type the command without --shard, once all ended"
         )
         return
+    from agentcli.analysis.estimate import write_took
     from agentcli.analysis.study import results
     from agentcli.records.files import write_json
     from agentcli.reports.study import draw, print_study
-    from agentcli.stages.study_cost import write_took
 
     found = results(made, rules)
     if not found.outcomes:
@@ -296,9 +296,9 @@ def _preview(call: Call, plans: Sequence["StudyPlan"]) -> None:
     """Prints what is left to do, a search and then the rest, and how long that takes."""
     from msgspec import to_builtins
 
+    from agentcli.analysis.estimate import remaining
     from agentcli.records.study import BY_STEP
     from agentcli.reports.output import print_preview
-    from agentcli.stages.study_cost import remaining
 
     made = plans[-1]
     # The search's demonstrations are on a seed of its own: no part is in two plans.

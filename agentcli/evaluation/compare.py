@@ -10,14 +10,9 @@ from statistics import fmean
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
+from agentcli.evaluation import statistics
 from agentcli.evaluation.growth import Growth
 from agentcli.evaluation.record import Rate, Results, rated
-from agentcli.evaluation.statistics import (
-    mcnemar_exact,
-    paired_bootstrap,
-    wilcoxon_exact,
-    wilson,
-)
 from agentcli.evaluation.summary import by_kind, results_of, successes_by_task
 from agentcli.evaluation.training import LoopCost
 from agentcli.records.study import SeedDifference
@@ -138,7 +133,7 @@ def paired(first: Sequence[Episode], other: Sequence[Episode]) -> PairedTests:
     tasks = [task for task in before if task in after]
     samples_before = [before[task] for task in tasks]
     samples_after = [after[task] for task in tasks]
-    difference, low, high = paired_bootstrap(samples_before, samples_after)
+    difference, low, high = statistics.paired_bootstrap(samples_before, samples_after)
     gains = []
     for task in tasks:
         gain = fmean(after[task]) - fmean(before[task])
@@ -164,7 +159,7 @@ def over_benchmarks(gains: Mapping[str, Sequence[float]]) -> dict[str, SignedRan
     """
     tests = {}
     for name, differences in gains.items():
-        p = wilcoxon_exact(differences)
+        p = statistics.wilcoxon_exact(differences)
         tests[name] = SignedRankTest(benchmarks=len(differences), p=p)
     return tests
 
@@ -183,7 +178,7 @@ def _compared(
     rate = sum(solved) / len(solved) if solved else 0.0
     return ComparedResults(
         **asdict(results_of(rows)),
-        solved=rated(rate, wilson(sum(solved), len(solved))),
+        solved=rated(rate, statistics.wilson(sum(solved), len(solved))),
         ledger=charged(rows),
         against=UNSET if reference is None else paired(reference, rows),
     )
@@ -197,7 +192,7 @@ def _mcnemar(before: Samples, after: Samples) -> float | None:
         return None
     first = [won for (won,) in before]
     second = [won for (won,) in after]
-    return mcnemar_exact(first, second)
+    return statistics.mcnemar_exact(first, second)
 
 
 def _ratio(part: int, whole: int) -> float | None:

@@ -43,15 +43,7 @@ from agentcli.errors import (
 from agentcli.policies.chat_tokens import refuse_long_prompt
 from agentcli.policies.endpoint import Endpoint, Malformed, RequestFailed
 from agentcli.policies.protocol import Reply, Request, Waiting
-from agentcli.prompts.native import (
-    CALL,
-    CALLED,
-    THINK,
-    THOUGHT,
-    NativeCall,
-    read_native,
-    split_calls,
-)
+from agentcli.prompts import native
 from agentcli.prompts.protocol import Message
 from agentcli.records.faults import UNREADABLE
 from agentcli.records.settings import PolicySettings
@@ -365,8 +357,8 @@ def conversation(request: Request) -> list[dict[str, Any]]:
     chat.append({"role": "user", "content": content(opening_of(request))})
     for number, turn in enumerate(request.continued):
         following = messages[number]
-        thought, calls = split_calls(turn.response)
-        call = read_native(calls[0]) if len(calls) == 1 else None
+        thought, calls = native.split_calls(turn.response)
+        call = native.read_native(calls[0]) if len(calls) == 1 else None
         if following.role == "tool" and call is not None:
             chat += called(thought, call, content(following), f"call_{number}")
         else:
@@ -376,7 +368,7 @@ def conversation(request: Request) -> list[dict[str, Any]]:
 
 
 def called(
-    thought: str, call: NativeCall, result: str | list[dict[str, Any]], name: str
+    thought: str, call: native.NativeCall, result: str | list[dict[str, Any]], name: str
 ) -> list[dict[str, Any]]:
     """A response with one call, and what the call returned, as two messages."""
     arguments = plain(msgspec.json.encode(call.arguments or call.parameters).decode())
@@ -517,9 +509,9 @@ def read_reply(data: bytes, calls: bool = False) -> ServedReply:
 def _with_calls(message: _ChatMessage) -> str:
     """The text of a message, followed by its tool calls."""
     parts = [message.content] if message.content else []
-    if parts and THINK in parts[0] and THOUGHT not in parts[0]:
+    if parts and native.THINK in parts[0] and native.THOUGHT not in parts[0]:
         # The calls are apart from the thought, though it did not end.
-        parts.append(THOUGHT)
+        parts.append(native.THOUGHT)
     for call in message.tool_calls or []:
         # Text that is no JSON stays as it is, for the dialect to find wrong.
         arguments: Any = call.function.arguments
@@ -530,7 +522,7 @@ def _with_calls(message: _ChatMessage) -> str:
         text = msgspec.json.encode(called).decode()
         # A text in it may hold </tool_call>. In JSON a < is always part of a text.
         text = text.replace("<", "\\u003c")
-        parts.append(f"{CALL}\n{text}\n{CALLED}")
+        parts.append(f"{native.CALL}\n{text}\n{native.CALLED}")
     return "\n".join(parts)
 
 

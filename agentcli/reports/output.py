@@ -15,17 +15,8 @@ from rich.text import Text
 from agentcli.evaluation.record import EvaluationSummary, ResultsByKind
 from agentcli.records.faults import printable
 from agentcli.records.types import StageRecord
+from agentcli.reports import tables
 from agentcli.reports.blocks import Blocks
-from agentcli.reports.tables import (
-    credit_table,
-    equal_outcomes_line,
-    evaluation_lines,
-    folded_values,
-    ledger_table,
-    pass_at_k_table,
-    results_table,
-    rows_table,
-)
 
 PIPE_WIDTH = 140
 """Width of a table, in columns, if the output is not a terminal."""
@@ -86,7 +77,7 @@ def print_written(
         print_path(out)
     if not quiet:
         terminal = console(stderr=True)
-        text = folded_values("counts", counts, terminal.width)
+        text = tables.folded_values("counts", counts, terminal.width)
         terminal.print(text, markup=False, soft_wrap=True)
 
 
@@ -110,27 +101,29 @@ def _show_record(stage: str, record: StageRecord) -> None:
     # assign-credit has a table for its statistics.
     if stage == "assign-credit":
         credit = record.settings["credit"]
-        terminal.print(credit_table(credit["method"], lines.pop("statistics")))
-        sentence = equal_outcomes_line(statistics, credit)
+        terminal.print(tables.credit_table(credit["method"], lines.pop("statistics")))
+        sentence = tables.equal_outcomes_line(statistics, credit)
         if sentence is not None:
             terminal.print(sentence, markup=False, soft_wrap=True)
     if results is not None:
-        terminal.print(results_table(stage, msgspec.convert(results, ResultsByKind)))
+        terminal.print(
+            tables.results_table(stage, msgspec.convert(results, ResultsByKind))
+        )
     for name, values in lines.items():
         if values:
-            text = folded_values(name, values, terminal.width)
+            text = tables.folded_values(name, values, terminal.width)
             terminal.print(text, markup=False, soft_wrap=True)
     if record.ledger is not None:
-        terminal.print(ledger_table(record.ledger))
+        terminal.print(tables.ledger_table(record.ledger))
 
 
 def _show_summary(summary: EvaluationSummary, out: Path) -> None:
     terminal = console(stderr=True)
-    for line in evaluation_lines(summary, out):
+    for line in tables.evaluation_lines(summary, out):
         terminal.print(line, markup=False, soft_wrap=True)
-    terminal.print(results_table(f"{summary.stage} {summary.label}", summary))
+    terminal.print(tables.results_table(f"{summary.stage} {summary.label}", summary))
     if summary.pass_at_k is not None:
-        terminal.print(pass_at_k_table(summary))
+        terminal.print(tables.pass_at_k_table(summary))
         most = max(map(int, summary.pass_at_k), default=0)
         if most < summary.samples:
             terminal.print(
@@ -155,7 +148,7 @@ def print_rows(
         for row in rows:
             print_json(row)
         return
-    console().print(rows_table(title, rows, styles))
+    console().print(tables.rows_table(title, rows, styles))
 
 
 def print_answer(

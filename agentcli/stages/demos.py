@@ -29,19 +29,12 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.records.types import Outcome, StageRecord, Tree
 from agentcli.reports.standing import Standing
+from agentcli.stages import sampling
 from agentcli.stages.backend import TimedTree, TreeJob, TreeSampler, grow, harvest
 from agentcli.stages.cluster import open_sampler
 from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.plan import with_changes
 from agentcli.stages.rollout import TreeFile, is_complete, retried
-from agentcli.stages.sampling import (
-    SamplingPlan,
-    check_policy,
-    check_sampling,
-    refuse_shard,
-    sampling_inputs,
-    sampling_sources,
-)
 from agentcli.stages.session import Session
 from agentcli.stages.tally import Tally, counted, share_of_success
 from agentcli.stages.trees import episode_of
@@ -64,7 +57,7 @@ class DemosWritten(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DemosPlan(SamplingPlan):
+class DemosPlan(sampling.SamplingPlan):
     """Demonstrations that are ready to be played."""
 
     def counts(self) -> dict[str, int]:
@@ -82,9 +75,9 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> DemosPlan:
     settings = with_changes(settings, policy={"kind": "demonstrator", "model": name})
     rollout = as_method(settings.rollout, settings.rollout.alone, leaves=1)
     settings = msgspec.structs.replace(settings, rollout=rollout)
-    refuse_shard(settings, "demos")
-    world = check_sampling(settings, model)
-    check_policy(settings, settings.demos.policy)
+    sampling.refuse_shard(settings, "demos")
+    world = sampling.check_sampling(settings, model)
+    sampling.check_policy(settings, settings.demos.policy)
     if settings.demos.policy != "search":
         refuse_habits(settings.demos)
     run = RunDirectory(out)
@@ -94,8 +87,8 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> DemosPlan:
         settings=settings,
         sections=("environment", "policy", "prompt", "demos"),
         conditions={"rollout": _form(settings.rollout)},
-        inputs=sampling_inputs(settings, model),
-        sources=sampling_sources(settings, model),
+        inputs=sampling.inputs_of(settings, model),
+        sources=sampling.files_read(settings, model),
         outputs=[run.trees, run.seconds],
         world=world,
         model=model,

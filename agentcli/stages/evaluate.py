@@ -26,6 +26,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.shards import ShardExtent
 from agentcli.records.types import Episode, Ledger, Outcome, Panel, StageRecord, Tree
+from agentcli.stages import sampling
 from agentcli.stages.cluster import Backend
 from agentcli.stages.panels import (
     panel_for,
@@ -42,12 +43,6 @@ from agentcli.stages.rollout import (
     part_to_walk,
     refuse_other_tasks,
     walk,
-)
-from agentcli.stages.sampling import (
-    SECTIONS,
-    check_sampling,
-    sampling_inputs,
-    sampling_sources,
 )
 from agentcli.stages.session import Session
 from agentcli.stages.tally import Tally, counted, share_of_success
@@ -183,15 +178,15 @@ def _plan(
 ) -> EvaluationPlan:
     run = RunDirectory(out)
     label = settings.evaluation.label or ""
-    world = check_sampling(settings, model, world)
+    world = sampling.check_sampling(settings, model, world)
     whole = panel_for(world, settings.environment)
     return EvaluationPlan(
         stage=f"evaluation/{label}",
         run=run,
         settings=with_model(settings, model),
-        sections=(*SECTIONS, "evaluation"),
-        inputs=sampling_inputs(settings, model),
-        sources=sampling_sources(settings, model),
+        sections=(*sampling.SECTIONS, "evaluation"),
+        inputs=sampling.inputs_of(settings, model),
+        sources=sampling.files_read(settings, model),
         outputs=outputs_of(run, label),
         world=world,
         model=model,

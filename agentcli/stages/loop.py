@@ -27,6 +27,7 @@ from agentcli.records.runs import RunDirectory, credit_name, known_hashes
 from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
 from agentcli.reports.standing import Standing
+from agentcli.stages import sampling
 from agentcli.stages.cluster import Backend, open_backend
 from agentcli.stages.credit import credit_of
 from agentcli.stages.credit import perform as perform_credit
@@ -38,14 +39,6 @@ from agentcli.stages.plan import model_sources, plain, with_changes
 from agentcli.stages.rollout import fork_depth_of, results_of_run
 from agentcli.stages.rollout import perform as perform_rollout
 from agentcli.stages.rollout import plan as plan_rollout
-from agentcli.stages.sampling import (
-    SECTIONS,
-    SamplingPlan,
-    check_sampling,
-    refuse_shard,
-    sampling_inputs,
-    sampling_sources,
-)
 from agentcli.stages.session import Invocation, Session, Within, carry_out
 from agentcli.stages.train import (
     checked_objective,
@@ -92,7 +85,7 @@ def with_critic(settings: Settings, critic: str | None, iteration: int) -> Setti
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoopPlan(SamplingPlan):
+class LoopPlan(sampling.SamplingPlan):
     """A loop that is ready to begin."""
 
     model: str
@@ -139,8 +132,8 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
     credit = credit_of(settings)
     refuse_adapter_beside_model(settings)
     refuse_greedy(settings)
-    refuse_shard(settings, "run")
-    world = check_sampling(settings, model)
+    sampling.refuse_shard(settings, "run")
+    world = sampling.check_sampling(settings, model)
     settings = with_adapters(settings, model, first_critic(settings, model))
     panel = panel_for(world, settings.environment)
     per_step = settings.rollout.tasks_per_step
@@ -155,9 +148,9 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
         stage="run",
         run=run,
         settings=settings,
-        sections=(*SECTIONS, "credit", "train", "threads"),
-        inputs=sampling_inputs(settings, model),
-        sources=sampling_sources(settings, model),
+        sections=(*sampling.SECTIONS, "credit", "train", "threads"),
+        inputs=sampling.inputs_of(settings, model),
+        sources=sampling.files_read(settings, model),
         outputs=[*folders, run.checkpoint, run.best, run.metrics, run.tracking],
         world=world,
         model=model,

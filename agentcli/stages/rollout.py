@@ -40,6 +40,7 @@ from agentcli.records.settings import Settings
 from agentcli.records.shards import ShardExtent, WholePanel
 from agentcli.records.types import Ledger, Outcome, Panel, StageRecord, Tree
 from agentcli.reports.standing import Progress, Standing
+from agentcli.stages import sampling
 from agentcli.stages.backend import TimedTree, TreeJob, grow, harvest
 from agentcli.stages.cluster import Backend, open_sampler
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for, parse_shard
@@ -50,20 +51,13 @@ from agentcli.stages.plan import (
     plain,
     with_model,
 )
-from agentcli.stages.sampling import (
-    SECTIONS,
-    SamplingPlan,
-    check_sampling,
-    sampling_inputs,
-    sampling_sources,
-)
 from agentcli.stages.session import Session
 from agentcli.stages.tally import UNTRAINED, counted, share_of_success
 from agentcli.stages.trees import task_of, write_in_order
 
 
 @dataclass(frozen=True, kw_only=True)
-class WalkPlan(SamplingPlan):
+class WalkPlan(sampling.SamplingPlan):
     """A walk over a panel, or over a shard of one."""
 
     whole: Panel
@@ -319,7 +313,7 @@ def plan(
     Raises what `check_sampling` raises, and UsageError and DataError for a panel that
     cannot be played.
     """
-    world = check_sampling(settings, model, world)
+    world = sampling.check_sampling(settings, model, world)
     critic = settings.rollout.critic
     prm = settings.rollout.prm
     check_critic(critic, "rollout.critic", "--critic DIR")
@@ -333,10 +327,10 @@ def plan(
         stage="rollout",
         run=run,
         settings=with_model(settings, model),
-        sections=SECTIONS,
-        inputs={**sampling_inputs(settings, model), **appraising},
+        sections=sampling.SECTIONS,
+        inputs={**sampling.inputs_of(settings, model), **appraising},
         sources=[
-            *sampling_sources(settings, model),
+            *sampling.files_read(settings, model),
             *model_sources(critic),
             *model_sources(prm),
         ],

@@ -258,7 +258,7 @@ def refuse_shard(settings: Settings, stage: str) -> None:
         )
 
 
-def sampling_sources(settings: Settings, model: str | None) -> list[Path]:
+def files_read(settings: Settings, model: str | None) -> list[Path]:
     """The directories of the models, the panel file, and that of the user's method."""
     sources = [*model_sources(model), *METHODS.files(settings.rollout.method)]
     for further in settings.rollout.further_models.values():
@@ -268,7 +268,7 @@ def sampling_sources(settings: Settings, model: str | None) -> list[Path]:
     return sources
 
 
-def sampling_inputs(settings: Settings, model: str | None) -> dict[str, str | None]:
+def inputs_of(settings: Settings, model: str | None) -> dict[str, str | None]:
     """The models in use, by readable names; further models by their setting's path."""
     inputs = {"model": model}
     for name, further in settings.rollout.further_models.items():

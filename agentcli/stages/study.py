@@ -33,19 +33,8 @@ from agentcli.records.settings import EnvironmentSettings, Settings
 from agentcli.records.shards import Shard
 from agentcli.records.study import DEMOS, Study, seeds_of
 from agentcli.reports.standing import Progress, Standing
+from agentcli.stages import layers
 from agentcli.stages.credit import credit_of
-from agentcli.stages.layers import (
-    NOT_SETTINGS,
-    PREFIX,
-    PROJECT,
-    file_values,
-    find_preset,
-    find_shipped,
-    list_presets,
-    overlay,
-    presets_folder,
-    resolve,
-)
 from agentcli.stages.sampling import check_capability, check_further_models
 from agentcli.stages.yaml_files import Values, read_yaml
 
@@ -156,7 +145,7 @@ class StudyPlan:
 
 def list_studies() -> list[Path]:
     """The shipped studies, sorted by name."""
-    return sorted(presets_folder().with_name("studies").glob("*.yaml"))
+    return sorted(layers.presets_folder().with_name("studies").glob("*.yaml"))
 
 
 def find_study(name: str) -> Path:
@@ -164,7 +153,7 @@ def find_study(name: str) -> Path:
 
     Raises UsageError with the nearest name.
     """
-    return find_shipped(name, "study", list_studies())
+    return layers.find_shipped(name, "study", list_studies())
 
 
 def read_study(path: Path, size: str | None = None) -> Study:
@@ -185,19 +174,19 @@ def read_study(path: Path, size: str | None = None) -> Study:
         above = sizes[size] or {}
         if not isinstance(above, dict):
             raise UsageError(f"{path}: {SIZES}.{size}: takes values by name")
-        values = dict(overlay(values, above))
+        values = dict(layers.overlay(values, above))
     return read(values, Study, f"{path}: ")
 
 
 def refuse_unseen(environ: Mapping[str, str]) -> None:
     """Raises UsageError for settings of variables or the folder, which no file shows."""
-    if is_there(PROJECT):
+    if is_there(layers.PROJECT):
         raise UsageError(
-            f"{PROJECT}: a study has its settings in its file; write them there, or "
+            f"{layers.PROJECT}: a study has its settings in its file; write them there, or "
             "type the command in another folder"
         )
     for name in sorted(environ):
-        if name.startswith(PREFIX) and name not in NOT_SETTINGS:
+        if name.startswith(layers.PREFIX) and name not in layers.NOT_SETTINGS:
             raise UsageError(
                 f"{name}: a study has its settings in its file; unset {name}, or write "
                 "them there"
@@ -264,9 +253,13 @@ def _settings_file(made: StudyPlan, name: str, values: Values) -> list[str]:
         raise UsageError(
             f"settings of {name}: {error}; use text and numbers"
         ) from error
-    preset = find_preset(made.study.preset)
+    preset = layers.find_preset(made.study.preset)
     # What a preset of the user holds may change under its name.
-    own = "" if preset in list_presets() else json.dumps(file_values(preset))
+    own = (
+        ""
+        if preset in layers.list_presets()
+        else json.dumps(layers.file_values(preset))
+    )
     digest = hashlib.sha256((text + own).encode()).hexdigest()[:8]
     path = made.out / "settings" / f"{name}-{digest}.yaml"
     made.files[path] = text
@@ -283,7 +276,7 @@ def _check(made: StudyPlan) -> None:
             copy.write_text(text, encoding="utf-8")
             name = path.stem.rpartition("-")[0]
             try:
-                settings = resolve(made.study.preset, [copy])
+                settings = layers.resolve(made.study.preset, [copy])
                 make_credit(settings.credit)
                 _refuse_own_place(settings, json.loads(text))
                 # Only the loops of arms grow trees: evaluations play chains.
@@ -381,7 +374,7 @@ def _seed(made: StudyPlan, seed: int, shared: list[str]) -> Iterator[Chain]:
             models[name] = str(start.model)
     for arm in made.arms:
         name = study.start_of(arm)
-        of_arm = overlay(study.settings, study.settings_of(arm))
+        of_arm = layers.overlay(study.settings, study.settings_of(arm))
         words = _settings_file(made, arm, of_arm)
         run = home / arm
         loop = ("run", *words, "--model", models[name], *tail)
@@ -396,7 +389,7 @@ def _seed(made: StudyPlan, seed: int, shared: list[str]) -> Iterator[Chain]:
 def _demonstrations(
     made: StudyPlan, home: Path, name: str, values: Values, tail: Sequence[str]
 ) -> Chain:
-    words = _settings_file(made, name, overlay(made.study.settings, values))
+    words = _settings_file(made, name, layers.overlay(made.study.settings, values))
     typed = ("demos", *words, *tail, "-o", str(home / name))
     command = StageCommand(home / name, "demos", typed)
     return Chain(f"{name} {home.name}", (command,))
@@ -412,7 +405,7 @@ def _imitation(
 ) -> Chain:
     """A start: a policy that imitates demonstrations, and its evaluations."""
     start = made.study.starts[name]
-    values: Values = overlay(made.study.settings, start.settings)
+    values: Values = layers.overlay(made.study.settings, start.settings)
     words = _settings_file(made, name, values) if start.settings else shared
     base = ("--model", start.model) if start.model else ()
     sources = tuple(command for chain in demos for command in chain.commands)
@@ -438,7 +431,9 @@ def _evaluations(
         of_panel = words
         if panel.settings:
             name = f"{folder.name}-{label}"
-            of_panel = _settings_file(made, name, overlay(values, panel.settings))
+            of_panel = _settings_file(
+                made, name, layers.overlay(values, panel.settings)
+            )
         samples = "-n" if panel.by == "pass-at-k" else "--samples"
         plays = ("--split", panel.split, samples, str(panel.samples))
         how = ("--temperature", f"{panel.temperature:g}", "--label", label)

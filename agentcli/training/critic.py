@@ -70,15 +70,7 @@ from agentcli.records.types import (
     StopReason,
     Tree,
 )
-from agentcli.training.loop.checkpoints import (
-    add_adapter,
-    check_bits,
-    continue_adapter,
-    load_quantised,
-    own_gpu,
-    replacing,
-    write_model,
-)
+from agentcli.training.loop import checkpoints
 from agentcli.training.objectives import Head
 from agentcli.training.steps import refuse_pictures
 
@@ -132,16 +124,16 @@ def load_trainable_critic(
     if Path(source).is_dir():
         # A new adapter stores this path as its base; it must work from any folder.
         source = str(Path(source).resolve())
-    check_bits(lora)
+    checkpoints.check_bits(lora)
     load: Loader = load_network
     if lora.bits == 4:
-        load = partial(load_quantised, own_gpu())
+        load = partial(checkpoints.load_quantised, checkpoints.own_gpu())
     critic = _open(source, head, torch.float32, setting, load).eval()
     if hasattr(critic, "peft_config"):
-        return continue_adapter(critic)
+        return checkpoints.continue_adapter(critic)
     if lora.rank == 0:
         return critic.requires_grad_(True)
-    return add_adapter(
+    return checkpoints.add_adapter(
         critic,
         lora,
         "TOKEN_CLS",
@@ -168,9 +160,9 @@ def save_critic(
     is_adapter = hasattr(critic, "peft_config")
     score = critic.score.modules_to_save["default"] if is_adapter else critic.score
     is_linear = isinstance(score, nn.Linear)
-    with replacing(out) as folder:
+    with checkpoints.replacing(out) as folder:
         if is_linear or is_adapter:
-            write_model(critic, tokenizer, folder)
+            checkpoints.write_model(critic, tokenizer, folder)
         else:
             weights = critic.state_dict()
             backbone = {
@@ -178,7 +170,7 @@ def save_critic(
                 for name in weights
                 if not name.startswith(f"{SCORE}.")
             }
-            write_model(critic, tokenizer, folder, state_dict=backbone)
+            checkpoints.write_model(critic, tokenizer, folder, state_dict=backbone)
             save_file(score.state_dict(), folder / HEAD)
         card = CriticCard(head="linear" if is_linear else "mlp")
         if reads == "response":

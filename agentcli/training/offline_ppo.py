@@ -41,18 +41,7 @@ from agentcli.records.files import derive_seed
 from agentcli.records.regular import refuse_irregular
 from agentcli.records.training_settings import TrainSettings
 from agentcli.records.types import Step
-from agentcli.training.actor_critic import (
-    ActorCritic,
-    Appraising,
-    ClippedApart,
-    PairTraining,
-    critic_tensors,
-    explained_variance,
-    load_pair,
-    value_losses,
-    value_sums,
-    values_of,
-)
+from agentcli.training import actor_critic
 from agentcli.training.demonstrations import UnknownWords
 from agentcli.training.loop.checkpoints import write_tensors
 from agentcli.training.loop.forward import StepTokeniser, target_scores
@@ -92,7 +81,7 @@ AVERAGED = (
 """The metrics whose means are in the manifest."""
 
 
-class OfflinePpoTraining(PairTraining):
+class OfflinePpoTraining(actor_critic.PairTraining):
     """Trains actor and critic on the credited rows of a rollout."""
 
     def rows(self, trees: Path, credit: Path) -> int:
@@ -109,7 +98,7 @@ class OfflinePpoTraining(PairTraining):
             self.counts.rows = most
             rows = drawn(rows, most, job.seed)
         self.words.warn("the actions to learn", job.model)
-        self.model = load_pair(job, self.options)
+        self.model = actor_critic.load_pair(job, self.options)
         tokenise = StepTokeniser(self.tokenizer, self.model.actor, job.model)
         tokens = tokenise_rows(rows, tokenise)
         # An action counts by its weight, whatever its length.
@@ -302,7 +291,7 @@ class Appraisal:
     the same `facts` are read.
     """
 
-    pair: ActorCritic
+    pair: actor_critic.ActorCritic
     plan: UpdatePlan
     scorer: RowScorer
     folder: Path | None
@@ -331,7 +320,7 @@ class Appraisal:
         tokens = plan.tokens
         every_row = range(len(plan.rows))
         (tokens.old,) = scorer.score(self.pair.actor, every_row, [tokens.temperature])
-        values = values_of(
+        values = actor_critic.values_of(
             self.pair.critic,
             plan,
             scorer.pad,
@@ -368,7 +357,7 @@ class OfflinePpoTrainer(RowTrainer):
 
     def __init__(
         self,
-        pair: ActorCritic,
+        pair: actor_critic.ActorCritic,
         args: TrainingArguments,
         appraisal: Appraisal,
         settings: TrainSettings,
@@ -379,7 +368,7 @@ class OfflinePpoTrainer(RowTrainer):
         self._options = options
         self._fetched: int | None = None
         """Number of the update whose microbatches were fetched last."""
-        self._clipped = ClippedApart(pair, settings.max_grad_norm)
+        self._clipped = actor_critic.ClippedApart(pair, settings.max_grad_norm)
         self.add_callback(self._clipped)
 
     def collate(self, part: Part) -> dict[str, Tensor]:
@@ -387,7 +376,7 @@ class OfflinePpoTrainer(RowTrainer):
         members, _ = members_of(part)
         return {
             **super().collate(part),
-            **critic_tensors(self._plan, part),
+            **actor_critic.critic_tensors(self._plan, part),
             "members_B": torch.tensor(members),
         }
 
@@ -416,7 +405,7 @@ class OfflinePpoTrainer(RowTrainer):
         self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any
     ) -> Tensor:
         """This microbatch's share of the losses of actor and critic."""
-        appraising = Appraising(model, inputs["last_B"])
+        appraising = actor_critic.Appraising(model, inputs["last_B"])
         temperatures_N = inputs.get("temperature_N")
         looks = [entropies_look(temperatures_N)]
         scores = target_scores(appraising, inputs, temperatures_N, looks)
@@ -434,7 +423,7 @@ class OfflinePpoTrainer(RowTrainer):
             beta=self._options.beta,
         )
         values_B = appraising.values_B
-        value_losses_B = value_losses(values_B, inputs["returns_B"])
+        value_losses_B = actor_critic.value_losses(values_B, inputs["returns_B"])
         weights_B = inputs["value_weights_B"]
         inputs["advantages_B"] = advantages_B
         self._record(losses, value_losses_B, values_B.detach(), entropies_N, inputs)
@@ -464,7 +453,9 @@ class OfflinePpoTrainer(RowTrainer):
             entropy=(counted_N * entropies_N).sum(),
             tokens=counted_N.sum(),
             rows=inputs["rows_1"].sum().double(),
-            **value_sums(values_B, inputs["returns_B"], inputs["present_B"]),
+            **actor_critic.value_sums(
+                values_B, inputs["returns_B"], inputs["present_B"]
+            ),
         )
 
     def line(self, latest: TrainerUpdate) -> OfflinePpoMetrics:
@@ -485,7 +476,7 @@ class OfflinePpoTrainer(RowTrainer):
             clip_fraction=sums["clipped"],
             ratio_mean=sums["ratio"],
             value_loss=sums["value_loss"],
-            explained_variance=explained_variance(sums),
+            explained_variance=actor_critic.explained_variance(sums),
             return_mean=sums["returns"] / sums["values"],
             advantage_mean=sums["advantage"],
             stopped=stopped,

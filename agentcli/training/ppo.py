@@ -17,17 +17,7 @@ from transformers import TrainingArguments
 
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.actor_critic import (
-    ActorCritic,
-    Appraising,
-    ClippedApart,
-    PairTraining,
-    critic_tensors,
-    explained_variance,
-    load_pair,
-    value_losses,
-    value_sums,
-)
+from agentcli.training import actor_critic
 from agentcli.training.loop.forward import StepTokeniser
 from agentcli.training.loop.snapshots import Facts, digest
 from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures, TrainerUpdate
@@ -53,7 +43,7 @@ SMALLEST_SPREAD = 1e-4
 """
 
 
-class PpoTraining(PairTraining, PolicyTraining):
+class PpoTraining(actor_critic.PairTraining, PolicyTraining):
     """Trains policy and critic on the credited rows of a rollout."""
 
     def rows(self, trees: Path, credit: Path) -> int:
@@ -67,7 +57,7 @@ class PpoTraining(PairTraining, PolicyTraining):
         if self.options.whiten:
             rows = whitened(rows)
         self.tokenizer = load_tokenizer(job.model, job.chat_template_kwargs)
-        self.model = load_pair(job, self.options)
+        self.model = actor_critic.load_pair(job, self.options)
         tokenise = StepTokeniser(self.tokenizer, self.model.actor, job.model)
         tokens = tokenise_rows(rows, tokenise)
         self.plan = plan_updates(
@@ -117,7 +107,7 @@ class PpoTrainer(PolicyTrainer):
 
     def __init__(
         self,
-        pair: ActorCritic,
+        pair: actor_critic.ActorCritic,
         args: TrainingArguments,
         plan: UpdatePlan,
         pad: int,
@@ -127,20 +117,20 @@ class PpoTrainer(PolicyTrainer):
         super().__init__(pair, args, plan, pad, settings)
         self._value_clip = options.value_clip
         self._value_sums = RunningFigures(args.device)
-        self._clipped = ClippedApart(pair, settings.max_grad_norm)
+        self._clipped = actor_critic.ClippedApart(pair, settings.max_grad_norm)
         self.add_callback(self._clipped)
 
     def collate(self, part: Part) -> dict[str, Tensor]:
         """The tensors of a policy-gradient microbatch, and those of the critic."""
-        return super().collate(part) | critic_tensors(self._plan, part)
+        return super().collate(part) | actor_critic.critic_tensors(self._plan, part)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any
     ) -> Tensor:
         """This microbatch's share of the losses of policy and critic."""
-        appraising = Appraising(model, inputs["last_B"])
+        appraising = actor_critic.Appraising(model, inputs["last_B"])
         policy_loss = super().compute_loss(appraising, inputs)
-        losses_B = value_losses(
+        losses_B = actor_critic.value_losses(
             appraising.values_B,
             inputs["returns_B"],
             inputs["old_values_B"],
@@ -150,7 +140,9 @@ class PpoTrainer(PolicyTrainer):
         values_B = appraising.values_B.detach()
         self._value_sums.add(
             loss=value_loss.detach().double(),
-            **value_sums(values_B, inputs["returns_B"], inputs["present_B"]),
+            **actor_critic.value_sums(
+                values_B, inputs["returns_B"], inputs["present_B"]
+            ),
         )
         # The policy's loss has this factor already: DDP averages gradients.
         return policy_loss + value_loss * self._plan.processes.size
@@ -163,7 +155,7 @@ class PpoTrainer(PolicyTrainer):
         return PpoMetrics(
             **policy,
             value_loss=sums["loss"],
-            explained_variance=explained_variance(sums),
+            explained_variance=actor_critic.explained_variance(sums),
             return_mean=sums["returns"] / sums["values"],
             critic_grad_norm=norms["critic"],
             seconds=self.recorder.seconds(),

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from agentcli.environments import seeded
 from agentcli.environments.protocol import (
     PLACE,
     Card,
@@ -25,15 +26,6 @@ from agentcli.environments.protocol import (
     Observation,
     Start,
     options_of,
-)
-from agentcli.environments.seeded import (
-    FIRST_SEEDS,
-    Play,
-    SeededOptions,
-    Seeds,
-    moves_of,
-    seed_of,
-    seeded_tasks,
 )
 from agentcli.errors import EngineError, UsageError
 from agentcli.records.section import Finite
@@ -83,7 +75,7 @@ class TextArenaOptions(msgspec.Struct, kw_only=True, frozen=True):
     """Ids in TextArena's registry. Each game has the tasks that `seeds` says, and is a
     kind of task, so that success is reported by game.
     """
-    seeds: Seeds = Seeds()
+    seeds: seeded.Seeds = seeded.Seeds()
     actions: list[str] | None = None
     """Actions to show, for a game of which the world knows none. All commands take any
     text as an action; one without brackets gets them.
@@ -99,7 +91,7 @@ class HeldGame(NamedTuple):
 
     game: Any
     drawn: tuple[Any, ...]
-    play: Play
+    play: seeded.Play
 
 
 class TextArenaEngine:
@@ -107,7 +99,9 @@ class TextArenaEngine:
 
     def __init__(self, options: TextArenaOptions) -> None:
         self._options = options
-        self._saved = SeededOptions(success="reward", threshold=options.threshold)
+        self._saved = seeded.SeededOptions(
+            success="reward", threshold=options.threshold
+        )
         # A game that cannot be played here is reported before any task.
         for name in options.games:
             _refuse_unfit(name)
@@ -115,9 +109,9 @@ class TextArenaEngine:
 
     def start(self, task: Task) -> Start:
         """Opens the task's game with the task's seed."""
-        seed = seed_of(task)
+        seed = seeded.seed_of(task)
         prompt, text = self._open(task.kind, seed)
-        self._play = Play(self._saved, seed)
+        self._play = seeded.Play(self._saved, seed)
         first = self._play.begin(text or "The game begins.", self._valid())
         return Start(instruction=prompt, observation=first)
 
@@ -299,7 +293,7 @@ class TextArenaWorld:
     card = Card(
         name="textarena",
         role="You are an expert at games.",
-        splits=tuple(FIRST_SEEDS),
+        splits=tuple(seeded.FIRST_SEEDS),
         evaluation_split="test",
         best_reward=None,
         extra="textarena",
@@ -311,7 +305,7 @@ class TextArenaWorld:
     def tasks(self, split: str) -> list[Task]:
         """The seeds of a split, of each game in turn."""
         kinds = self.options.games
-        return seeded_tasks(self.card.name, split, self.options.seeds, kinds)
+        return seeded.seeded_tasks(self.card.name, split, self.options.seeds, kinds)
 
     def engine(self) -> TextArenaEngine:
         """An engine; it is Solvable if all games are open."""
@@ -321,7 +315,7 @@ class TextArenaWorld:
 
     def compact(self, context: Context) -> str:
         """The board, or all that was done and said where there is none."""
-        moves = moves_of(context)
+        moves = seeded.moves_of(context)
         last = moves[-1][1]
         if "\n" in last:
             return BLANK.sub("| . ", FRAME.sub("", last))

@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 import msgspec
 
+from agentcli.environments import seeded
 from agentcli.environments.cache import CACHE, cache_folder, keeping
 from agentcli.environments.protocol import (
     PLACE,
@@ -27,14 +28,6 @@ from agentcli.environments.protocol import (
     Observation,
     Start,
     options_of,
-)
-from agentcli.environments.seeded import (
-    FIRST_SEEDS,
-    Number,
-    Seeds,
-    moves_of,
-    seed_of,
-    seeded_tasks,
 )
 from agentcli.errors import EngineError, UsageError
 from agentcli.records.settings import EnvironmentSettings
@@ -57,12 +50,12 @@ ROOM = "-= "
 REFUSED = "That is not possible here."
 
 
-class TextWorldSeeds(Seeds, kw_only=True, frozen=True):
+class TextWorldSeeds(seeded.Seeds, kw_only=True, frozen=True):
     """Games of each split."""
 
-    train: Number = 200
-    valid: Number = 20
-    test: Number = 50
+    train: seeded.Number = 200
+    valid: seeded.Number = 20
+    test: seeded.Number = 50
 
 
 class TextWorldOptions(msgspec.Struct, kw_only=True, frozen=True):
@@ -105,7 +98,7 @@ class TextWorldEngine:
         from textworld.generator.game import Game, GameProgression
         from textworld.generator.inform7 import Inform7Game
 
-        path = self._make(seed_of(task))
+        path = self._make(seeded.seed_of(task))
         if path != self._opened:
             self._story = jericho.FrotzEnv(str(path), 1)
             self._game = Game.load(str(path.with_suffix(".json")))
@@ -286,7 +279,7 @@ class TextWorldWorld:
     card = Card(
         name="textworld",
         role="You are an expert at text adventures.",
-        splits=tuple(FIRST_SEEDS),
+        splits=tuple(seeded.FIRST_SEEDS),
         evaluation_split="test",
         exploring=("go", "open"),
         best_reward=None,
@@ -299,7 +292,9 @@ class TextWorldWorld:
     def tasks(self, split: str) -> list[Task]:
         """The seeds of a split; no game is made."""
         options = self.options
-        return seeded_tasks(self.card.name, split, options.seeds, (options.family,))
+        return seeded.seeded_tasks(
+            self.card.name, split, options.seeds, (options.family,)
+        )
 
     def engine(self) -> TextWorldEngine:
         """An engine; imports textworld."""
@@ -308,7 +303,7 @@ class TextWorldWorld:
 
     def compact(self, context: Context) -> str:
         """The task, what was read, the room and what was said in it, and what is possible."""
-        moves = moves_of(context)
+        moves = seeded.moves_of(context)
         read = {text: None for action, text in moves if action.startswith("examine")}
         rooms = [
             place for place, (_, text) in enumerate(moves) if text.startswith(ROOM)

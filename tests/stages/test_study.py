@@ -44,7 +44,7 @@ from agentcli.stages.study import (
     plan,
     read_study,
 )
-from agentcli.stages.study_cost import remaining
+from agentcli.analysis.estimate import remaining
 from command_line import agentcli as in_process
 from command_line import all_commands
 from refusal import refused

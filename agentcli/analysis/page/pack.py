@@ -13,17 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from agentcli.analysis import compare_credit
 from agentcli.analysis.compare import compare
-from agentcli.analysis.compare_credit import (
-    CreditSource,
-    answer_of,
-    computed,
-    credit_sources,
-    held_methods,
-    note_stale,
-    refuse_leftover,
-    taker,
-)
 from agentcli.analysis.page.overview import PageRun, page_run, shown_path
 from agentcli.analysis.page.texts import TextTable, token_ends_of, visible
 from agentcli.analysis.page.trees import (
@@ -329,13 +320,13 @@ class _CreditColumns:
         directory = RunDirectory(source.run)
         names = options.methods
         if source.evaluation is None:
-            names = names or held_methods(source.run)
-            self.sources = credit_sources(directory, source.trees, names)
-            note_stale(self.sources, progress)
+            names = names or compare_credit.held_methods(source.run)
+            self.sources = compare_credit.credit_sources(directory, source.trees, names)
+            compare_credit.note_stale(self.sources, progress)
         else:
             # Credit lies beside the trees of a rollout only.
-            self.sources = [computed(name) for name in names]
-        self._takers = [taker(one) for one in self.sources]
+            self.sources = [compare_credit.computed(name) for name in names]
+        self._takers = [compare_credit.taker(one) for one in self.sources]
         self._explainers: list[Explainer | None] = [None for _ in self.sources]
         if options.accounts:
             self._explainers = [explainer(one.method) for one in self.sources]
@@ -367,10 +358,10 @@ class _CreditColumns:
 
     def agreement(self) -> CreditComparison | None:
         """How far the methods agree. Raises DataError where a file holds too much."""
-        refuse_leftover(self._takers, self._trees)
+        compare_credit.refuse_leftover(self._takers, self._trees)
         if len(self.sources) < 2 or not self._comparison.kept:
             return None
-        answer = answer_of(self._comparison, self.sources, self._trees)
+        answer = compare_credit.answer_of(self._comparison, self.sources, self._trees)
         for step in answer.disagreements:
             step.task, step.kind = visible(step.task), visible(step.kind)
             step.action = None if step.action is None else visible(step.action)
@@ -378,7 +369,7 @@ class _CreditColumns:
 
 
 def _graph(
-    tree: Tree, sources: Sequence[CreditSource], texts: TextTable
+    tree: Tree, sources: Sequence[compare_credit.CreditSource], texts: TextTable
 ) -> PlacedGraph | None:
     """The state graph as rewardflow draws it: by its settings, where it gave credit."""
     if not tree.steps or not all(step.state for step in tree.steps):

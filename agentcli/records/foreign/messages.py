@@ -22,16 +22,7 @@ from pathlib import Path
 import msgspec
 
 from agentcli.errors import DataError
-from agentcli.records.foreign.rollouts import (
-    Ending,
-    ForeignMessage,
-    ForeignRollout,
-    ForeignTurn,
-    ImportChoices,
-    decoded,
-    digest,
-    limited_lines,
-)
+from agentcli.records.foreign import rollouts
 from agentcli.records.types import Position, Reward, Validity
 
 FIELDS = 'each line is {"messages": [...], "reward": NUMBER}'
@@ -51,7 +42,7 @@ BY_RESPONSE = {
 class ChatRow(msgspec.Struct):
     """One trajectory. Other fields are ignored."""
 
-    messages: list[ForeignMessage]
+    messages: list[rollouts.ForeignMessage]
     reward: Reward | None = None
     success: bool | None = None
     group: str | int | None = None
@@ -68,11 +59,13 @@ class ChatRow(msgspec.Struct):
     kind: str = ""
 
 
-def read(file: Path, choices: ImportChoices) -> Iterator[ForeignRollout]:
+def read(
+    file: Path, choices: rollouts.ImportChoices
+) -> Iterator[rollouts.ForeignRollout]:
     """Streams the trajectories of a file. Raises DataError with line and field."""
-    for number, line in limited_lines(file):
+    for number, line in rollouts.limited_lines(file):
         place = f"{file}:{number}"
-        row = decoded(line, ChatRow, place, FIELDS)
+        row = rollouts.decoded(line, ChatRow, place, FIELDS)
         if row.reward is None and row.success is None and row.error is None:
             raise DataError(f"{place}: reward: is missing; {FIELDS}")
         turns, after = turns_of(row.messages)
@@ -80,7 +73,7 @@ def read(file: Path, choices: ImportChoices) -> Iterator[ForeignRollout]:
         opening = turns[0].before if turns else row.messages
         alike = msgspec.json.encode(opening).decode()
         if turns:
-            turns[-1].end = Ending(
+            turns[-1].end = rollouts.Ending(
                 reward=float(bool(row.success)) if row.reward is None else row.reward,
                 success=row.success,
                 truncated=row.truncated,
@@ -89,9 +82,9 @@ def read(file: Path, choices: ImportChoices) -> Iterator[ForeignRollout]:
                 state=row.states[-1] if row.states else "",
                 canonical=row.canonical[-1] if row.canonical else None,
             )
-        yield ForeignRollout(
+        yield rollouts.ForeignRollout(
             place=place,
-            group=digest(alike) if row.group is None else str(row.group),
+            group=rollouts.digest(alike) if row.group is None else str(row.group),
             turns=turns,
             instruction=row.instruction,
             kind=row.kind,
@@ -99,22 +92,22 @@ def read(file: Path, choices: ImportChoices) -> Iterator[ForeignRollout]:
 
 
 def turns_of(
-    messages: list[ForeignMessage],
-) -> tuple[list[ForeignTurn], list[ForeignMessage]]:
+    messages: list[rollouts.ForeignMessage],
+) -> tuple[list[rollouts.ForeignTurn], list[rollouts.ForeignMessage]]:
     """The responses of a conversation, and the messages after the last one."""
-    turns: list[ForeignTurn] = []
-    before: list[ForeignMessage] = []
+    turns: list[rollouts.ForeignTurn] = []
+    before: list[rollouts.ForeignMessage] = []
     for message in messages:
         if message.role != "assistant" or message.source == "input":
             before.append(message)
             continue
         parent = len(turns) - 1 if turns else None
-        turns.append(ForeignTurn(parent, before, message))
+        turns.append(rollouts.ForeignTurn(parent, before, message))
         before = []
     return turns, before
 
 
-def _number(row: ChatRow, turns: list[ForeignTurn], place: str) -> None:
+def _number(row: ChatRow, turns: list[rollouts.ForeignTurn], place: str) -> None:
     """Gives the responses what has an entry for each of them. Raises DataError for other counts."""
     responses = len(turns)
     if row.steps is not None:

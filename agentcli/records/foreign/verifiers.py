@@ -14,16 +14,7 @@ import msgspec
 
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
-from agentcli.records.foreign.rollouts import (
-    Ending,
-    ForeignMessage,
-    ForeignRollout,
-    ForeignTurn,
-    ImportChoices,
-    decoded,
-    digest,
-    limited_lines,
-)
+from agentcli.records.foreign import rollouts
 from agentcli.records.types import LogProbability, Position, Reward, Temperature
 
 AGAIN = "leave the line out, or write it again with verifiers 0.4"
@@ -46,7 +37,7 @@ class ForeignLink(msgspec.Struct):
 class ForeignNode(msgspec.Struct):
     """A message of a trace, with the tokens that it adds."""
 
-    message: ForeignMessage
+    message: rollouts.ForeignMessage
     parent: Position | None = None
     sampled: bool = False
     token_ids: list[Position] = []
@@ -104,18 +95,20 @@ class ForeignEpisode(msgspec.Struct):
     group: dict[str, Any] | None = None
 
 
-def read(file: Path, choices: ImportChoices) -> Iterator[ForeignRollout]:
+def read(
+    file: Path, choices: rollouts.ImportChoices
+) -> Iterator[rollouts.ForeignRollout]:
     """Streams the traces of a file. Raises DataError with line and field."""
-    for number, line in limited_lines(file):
+    for number, line in rollouts.limited_lines(file):
         place = f"{file}:{number}"
-        episode = decoded(line, ForeignEpisode, place, AGAIN)
+        episode = rollouts.decoded(line, ForeignEpisode, place, AGAIN)
         named = (episode.group or {}).get("id")
         group = str(
             named or episode.task.get("key") or episode.task.get("hash") or number
         )
         agents = {trace.agent.name for trace in episode.traces}
         for index, trace in enumerate(episode.traces):
-            yield ForeignRollout(
+            yield rollouts.ForeignRollout(
                 place,
                 group if len(agents) == 1 else f"{group}/{trace.agent.name}",
                 _turns(trace, f"{place}: traces[{index}]"),
@@ -133,7 +126,7 @@ class Head(NamedTuple):
     """The nodes after it."""
 
 
-def _turns(trace: ForeignTrace, place: str) -> list[ForeignTurn]:
+def _turns(trace: ForeignTrace, place: str) -> list[rollouts.ForeignTurn]:
     """The sampled nodes of a trace. Raises DataError for a node without its parent.
 
     A renderer may leave the reasoning out of the responses that a prompt repeats. Such a
@@ -144,7 +137,7 @@ def _turns(trace: ForeignTrace, place: str) -> list[ForeignTurn]:
     if len(nodes) > MOST_NODES:
         raise DataError(f"{place}.nodes: more than {MOST_NODES}; leave the line out")
     calls = {call.node: call for call in trace.calls}
-    turns: list[ForeignTurn] = []
+    turns: list[rollouts.ForeignTurn] = []
     heads: list[Head] = []
     names: list[str] = []
     said: dict[str, int] = {}
@@ -158,7 +151,7 @@ def _turns(trace: ForeignTrace, place: str) -> list[ForeignTurn]:
         above = "" if node.parent is None else names[node.parent]
         message = node.message
         content = (message.content or "", message.action)
-        name = digest(repr((above, message.role, content)))
+        name = rollouts.digest(repr((above, message.role, content)))
         names.append(name)
         if node.sampled:
             said[name] = len(turns)
@@ -183,7 +176,7 @@ def _turns(trace: ForeignTrace, place: str) -> list[ForeignTurn]:
 
 def _turn(
     nodes: list[ForeignNode], position: int, head: Head, place: str
-) -> ForeignTurn:
+) -> rollouts.ForeignTurn:
     """A sampled node after what the model read. Raises DataError for unlike lists."""
     node = nodes[position]
     sampled = sum(node.mask)
@@ -202,7 +195,7 @@ def _turn(
     while above is not None:
         pieces.append(nodes[above].token_ids)
         above = nodes[above].parent
-    return ForeignTurn(
+    return rollouts.ForeignTurn(
         parent=head.turn,
         before=[nodes[one].message for one in head.since],
         message=node.message,
@@ -213,7 +206,7 @@ def _turn(
     )
 
 
-def _sampled_by(turn: ForeignTurn, call: ForeignModelCall) -> None:
+def _sampled_by(turn: rollouts.ForeignTurn, call: ForeignModelCall) -> None:
     """Takes over how a response was sampled."""
     turn.cut = call.finish_reason == "length"
     if call.sampling is not None and call.sampling.temperature is not None:
@@ -231,19 +224,19 @@ def _abandoned(trace: ForeignTrace) -> set[int]:
 
 def _ending(
     trace: ForeignTrace,
-    last: ForeignTurn,
-    after: list[ForeignMessage],
+    last: rollouts.ForeignTurn,
+    after: list[rollouts.ForeignMessage],
     abandoned: bool,
-) -> Ending:
+) -> rollouts.Ending:
     """How the branch of a trace that ends in `last` ended."""
     if abandoned:
-        return Ending(error="an attempt at a compaction", after=after)
+        return rollouts.Ending(error="an attempt at a compaction", after=after)
     given = [one for one in trace.rewards.values() if one is not None]
     error = None
     if not trace.ok:
         fault = trace.errors[-1] if trace.errors else {}
         error = shown(f"{fault.get('type', 'error')}: {fault.get('message', '')}")
-    return Ending(
+    return rollouts.Ending(
         reward=sum(one.score * one.weight for one in given) if given else None,
         truncated=trace.stop_condition in LIMITS or last.cut,
         error=error,

@@ -39,13 +39,8 @@ from agentcli.errors import DataError, UsageError
 from agentcli.policies.registry import require_installed
 from agentcli.records.regular import is_there, refuse_irregular
 from agentcli.records.training_settings import TrainSettings
+from agentcli.training.loop import distributed
 from agentcli.training.loop.checkpoints import write_tensors
-from agentcli.training.loop.distributed import (
-    Processes,
-    gather_from_ranks,
-    placed_like,
-    whole_tensors,
-)
 
 
 def check_optimizer(settings: TrainSettings) -> None:
@@ -160,7 +155,7 @@ def put_optimizer_tensors(
                     f"{part}/{name}: shape is {tuple(moments.shape)}, the model's is "
                     f"{tuple(parameter.shape)}"
                 )
-            state[part] = placed_like(moments, parameter)
+            state[part] = distributed.placed_like(moments, parameter)
         for part in _OF_BLOCKS:
             if f"{part}/{name}" in expected:
                 state[part] = tensors[f"{part}/{name}"].to(parameter.device)
@@ -193,7 +188,7 @@ def save_optimizer(
 
     In a sharded training all processes call it; the main one writes.
     """
-    tensors = whole_tensors(optimizer_tensors(optimizer, model), keep=main)
+    tensors = distributed.whole_tensors(optimizer_tensors(optimizer, model), keep=main)
     if main:
         write_tensors(path, tensors)
 
@@ -307,7 +302,7 @@ class Snapshots(TrainerCallback):
         every: int,
         facts: Facts,
         trained: Trained,
-        processes: Processes,
+        processes: distributed.Processes,
     ) -> None:
         self.path = folder / FILE if folder is not None else None
         self.resumed: SnapshotHeader | None = None
@@ -336,10 +331,12 @@ class Snapshots(TrainerCallback):
         trained = self._trained
         tensors: dict[str, Tensor] = {}
         for name, state in random_state(trained.device).items():
-            states = gather_from_ranks(state, self._processes, trained.device)
+            states = distributed.gather_from_ranks(
+                state, self._processes, trained.device
+            )
             tensors[f"random/{name}"] = states
         main = self._processes.main
-        tensors.update(whole_tensors(trained.tensors(), keep=main))
+        tensors.update(distributed.whole_tensors(trained.tensors(), keep=main))
         if not main:
             return
         header = {
@@ -400,7 +397,7 @@ class Snapshots(TrainerCallback):
         put_optimizer_tensors(trained.optimizer, trained.model, moments)
         with torch.no_grad():
             for name, parameter in parameters.items():
-                parameter.copy_(placed_like(weights[name], parameter))
+                parameter.copy_(distributed.placed_like(weights[name], parameter))
         trained.scheduler.load_state_dict(header.scheduler)
         # The schedule sets the rates only at its next step.
         groups = trained.optimizer.param_groups

@@ -16,13 +16,8 @@ from transformers import set_seed
 from agentcli.policies.sight import Eyesight, beside_weights
 from agentcli.records.kernel import die_with_parent
 from agentcli.records.training_settings import TrainSettings
+from agentcli.training.loop import distributed
 from agentcli.training.loop.checkpoints import save_checkpoint
-from agentcli.training.loop.distributed import (
-    announced_processes,
-    check_shared,
-    wait_for_all,
-    whole_weights,
-)
 from agentcli.training.loop.job import AnySettings, Job
 from agentcli.training.loop.snapshots import (
     Facts,
@@ -134,7 +129,7 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
 
     def save(self) -> None:
         """Writes the checkpoint. All processes call it; the first one writes."""
-        weights = whole_weights(self.model)
+        weights = distributed.whole_weights(self.model)
         if self.processes.main:
             beside = beside_weights(self.tokenizer, self.sight)
             save_checkpoint(self.model, beside, self.job.out, weights)
@@ -147,7 +142,7 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
         train on, UsageError for settings that cannot take effect, AgentCliError if a
         loss is not finite or a tracker does not open.
         """
-        self.processes = announced_processes()
+        self.processes = distributed.announced_processes()
         if self.processes.size > 1:
             # If the launcher is killed, its processes would wait for each other forever.
             die_with_parent(signal.SIGKILL)
@@ -163,7 +158,7 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
         with keeping_cache(self.networks()):
             trainer = self.trainer()
             if self.settings.sharding == "fsdp":
-                check_shared(self.model)
+                distributed.check_shared(self.model)
             self.trained = self.optimised(trainer)
             if self.carries:
                 self.identity["updates before"] = self.trained.updates_before
@@ -173,7 +168,7 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
         if self.job.optimizer_out is not None and self.carries:
             optimizer, main = self.trained.optimizer, self.processes.main
             save_optimizer(optimizer, self.model, self.job.optimizer_out, main)
-        wait_for_all(self.processes)
+        distributed.wait_for_all(self.processes)
         return self.statistics(lines)
 
     def _run(self, trainer: PlannedTrainer, updates: int) -> list[Any]:

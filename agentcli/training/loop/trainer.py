@@ -30,11 +30,7 @@ from transformers import PrinterCallback, Trainer, TrainingArguments
 from agentcli.errors import AgentCliError, DataError
 from agentcli.policies.load import accelerator
 from agentcli.records.files import RecordWriter, derive_seed, read_records, writing
-from agentcli.training.loop.distributed import (
-    Processes,
-    check_processes,
-    sum_over_ranks,
-)
+from agentcli.training.loop import distributed
 from agentcli.training.loop.snapshots import AGAIN, SnapshotHeader, Snapshots
 from agentcli.training.metrics import MetricsLine
 
@@ -158,7 +154,7 @@ Arguments = TypeVar("Arguments", bound=TrainingArguments)
 def trainer_arguments(
     kind: type[Arguments],
     seed: int,
-    processes: Processes,
+    processes: distributed.Processes,
     bf16: bool | None = None,
     checkpointing: bool | None = None,
     sees: bool = False,
@@ -205,7 +201,7 @@ def trainer_arguments(
             **more,
         )
         _ = arguments.device  # starts the process group
-    check_processes(processes, arguments.world_size)
+    distributed.check_processes(processes, arguments.world_size)
     return arguments
 
 
@@ -326,9 +322,11 @@ class RunningFigures:
         combine = torch.maximum if self._maximum else torch.add
         self._values = combine(self._values, stacked)
 
-    def take(self, processes: Processes) -> dict[str, float]:
+    def take(self, processes: distributed.Processes) -> dict[str, float]:
         """The totals of all ranks by name; resets them for the next update."""
-        values = sum_over_ranks(self._values, processes, self._maximum).tolist()
+        values = distributed.sum_over_ranks(
+            self._values, processes, self._maximum
+        ).tolist()
         figures = dict(zip(self._names, values, strict=True))
         self._names = ()
         return figures

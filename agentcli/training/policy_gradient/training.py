@@ -41,16 +41,7 @@ from agentcli.training.metrics import (
     TrainMetrics,
     means_of,
 )
-from agentcli.training.policy_gradient.batches import (
-    Part,
-    UpdatePlan,
-    check_packed,
-    collate,
-    packed_as_set,
-    plan_updates,
-    prepare_logprobs,
-    tokenise_rows,
-)
+from agentcli.training.policy_gradient import batches
 from agentcli.training.policy_gradient.losses import (
     TokenLosses,
     entropies_look,
@@ -69,7 +60,7 @@ AVERAGED = (
 class RowTraining(ObjectiveTraining):
     """A training on rows: steps with a target, in the order of an `UpdatePlan`."""
 
-    plan: UpdatePlan
+    plan: batches.UpdatePlan
     clips: ClassVar[bool] = True
     """Whether the Trainer clips the gradients, all by one norm."""
 
@@ -109,9 +100,9 @@ class PolicyTraining(RowTraining):
         self.sight = load_sight(job.model, job.chat_template_kwargs)
         self.model = load_trainable(job.model, settings.lora, settings.sharding)
         tokenise = StepTokeniser(self.tokenizer, self.model, job.model, self.sight)
-        tokens = tokenise_rows(rows, tokenise)
-        plan = plan_updates(rows, tokens, settings, job.seed, self.processes)
-        self.plan = packed_as_set(plan, settings, self.model)
+        tokens = batches.tokenise_rows(rows, tokenise)
+        plan = batches.plan_updates(rows, tokens, settings, job.seed, self.processes)
+        self.plan = batches.packed_as_set(plan, settings, self.model)
         return len(self.plan.updates)
 
     def facts(self) -> Facts:
@@ -139,14 +130,14 @@ class PolicyTraining(RowTraining):
         arguments = self.row_arguments()
         device = arguments.device
         place(self.model, self.settings, self.processes, device)
-        check_packed(self.plan, self.model, self.pad, device)
+        batches.check_packed(self.plan, self.model, self.pad, device)
         self.measure(self.model, device)
         return PolicyTrainer(self.model, arguments, self.plan, self.pad, self.settings)
 
     def measure(self, policy: Any, device: torch.device) -> None:
         """Fills in the plan's log-probabilities; measures the gap to the sampler's."""
         settings, reference = self.settings, self.job.reference
-        self.gap = prepare_logprobs(
+        self.gap = batches.prepare_logprobs(
             policy, self.plan, settings, reference, self.pad, device
         )
 
@@ -202,7 +193,7 @@ class RowTrainer(PlannedTrainer):
         self,
         model: Any,
         args: TrainingArguments,
-        plan: UpdatePlan,
+        plan: batches.UpdatePlan,
         pad: int,
         settings: TrainSettings,
     ) -> None:
@@ -212,11 +203,11 @@ class RowTrainer(PlannedTrainer):
         self._sums = RunningFigures(args.device)
         super().__init__(model=model, args=args, train_dataset=plan.parts())
 
-    def parts(self, done: int) -> list[Part]:
+    def parts(self, done: int) -> list[batches.Part]:
         return self._plan.parts(done)
 
-    def collate(self, part: Part) -> dict[str, Tensor]:
-        return collate(self._plan, self._pad, part)
+    def collate(self, part: batches.Part) -> dict[str, Tensor]:
+        return batches.collate(self._plan, self._pad, part)
 
 
 class PolicyTrainer(RowTrainer):
@@ -233,7 +224,7 @@ class PolicyTrainer(RowTrainer):
         self,
         model: Any,
         args: TrainingArguments,
-        plan: UpdatePlan,
+        plan: batches.UpdatePlan,
         pad: int,
         settings: TrainSettings,
     ) -> None:

@@ -34,11 +34,8 @@ def wide(tmp_path_factory):
 @pytest.fixture
 def on_cpu(monkeypatch):
     """What is quantised on a GPU is quantised on the CPU by the same code."""
-    from agentcli.training import critic as model
-
-    for module in (checkpoints, model):
-        monkeypatch.setattr(module, "check_bits", lambda lora: None)
-        monkeypatch.setattr(module, "own_gpu", lambda: "cpu")
+    monkeypatch.setattr(checkpoints, "check_bits", lambda lora: None)
+    monkeypatch.setattr(checkpoints, "own_gpu", lambda: "cpu")
 
 
 @pytest.mark.usefixtures("on_cpu")

@@ -15,16 +15,7 @@ from functools import lru_cache
 from types import FrameType
 from typing import Any
 
-from agentcli.worlds.tool_qa.tools.calculator import (
-    BASIC,
-    Operators,
-    called,
-    combined,
-    function_in,
-    parse,
-    unknown,
-    written,
-)
+from agentcli.worlds.tool_qa.tools import calculator
 from agentcli.worlds.tool_qa.tools.registry import ToolError
 
 SECONDS = 1.0
@@ -53,7 +44,7 @@ class Algebra:
 
     def run(self, argument: str) -> str:
         """The result. Raises ToolError."""
-        tree = parse(argument)
+        tree = calculator.parse(argument)
         if sum(1 for _ in ast.walk(tree)) > MOST_NODES:
             raise ToolError("the formula is too long")
         _warm_up()
@@ -71,7 +62,7 @@ class Algebra:
 @lru_cache(maxsize=1)
 def _warm_up() -> None:
     for formula in WARMING:
-        _result(parse(formula))
+        _result(calculator.parse(formula))
 
 
 @contextmanager
@@ -97,8 +88,8 @@ def _deadline() -> Iterator[None]:
 def _result(tree: ast.expr) -> str:
     if isinstance(tree, ast.Compare):
         return _solve([tree])
-    if isinstance(tree, ast.Call) and called(tree) in COMMANDS:
-        return COMMANDS[called(tree)](tree.args)
+    if isinstance(tree, ast.Call) and calculator.called(tree) in COMMANDS:
+        return COMMANDS[calculator.called(tree)](tree.args)
     import sympy
 
     formula = _formula(tree)
@@ -210,13 +201,13 @@ def _shown(value: Any) -> str:
     if value.has(sympy.Integral):
         raise ToolError("no closed form is known")
     if value.is_Integer:
-        return written(int(value))
+        return calculator.written(int(value))
     if not (value.is_number and value.is_real):
         return str(value).replace("**", "^")
     number = float(value)
     if math.isinf(number):
         raise ToolError("the value is too large")
-    return written(number)
+    return calculator.written(number)
 
 
 def _formula(node: ast.expr) -> Any:
@@ -226,7 +217,7 @@ def _formula(node: ast.expr) -> Any:
     match node:
         # bool is an int to Python, and True is no number of a formula.
         case ast.Constant(value=bool()):
-            raise unknown(node)
+            raise calculator.unknown(node)
         case ast.Constant(value=int() as number):
             return sympy.Integer(number)
         case ast.Constant(value=float() as number):
@@ -242,12 +233,12 @@ def _formula(node: ast.expr) -> Any:
             return -_formula(node.operand)
         case ast.BinOp():
             left, right = _formula(node.left), _formula(node.right)
-            return combined(node, left, right, OPERATORS)
+            return calculator.combined(node, left, right, OPERATORS)
         case ast.Call():
             return _applied(node)
         case ast.Compare(ops=[ast.Eq()], comparators=[right]):
             return _formula(node.left) - _formula(right)
-    raise unknown(node)
+    raise calculator.unknown(node)
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -256,11 +247,15 @@ def _power(base: Any, exponent: Any) -> Any:
     return base**exponent
 
 
-OPERATORS: Operators = {**BASIC, ast.Div: operator.truediv, ast.Pow: _power}
+OPERATORS: calculator.Operators = {
+    **calculator.BASIC,
+    ast.Div: operator.truediv,
+    ast.Pow: _power,
+}
 
 
 def _applied(node: ast.Call) -> Any:
     import sympy
 
-    name = function_in(node, FUNCTIONS)
+    name = calculator.function_in(node, FUNCTIONS)
     return getattr(sympy, name)(_formula(_only(node.args)))
