@@ -61,7 +61,7 @@ from agentcli.records.credit_quality import (
     QualityCell,
     Tunnels,
 )
-from agentcli.records.files import read_json, write_json
+from agentcli.records.files import read_json, write_json, writing
 from agentcli.records.kernel import die_with_parent
 from agentcli.records.section import read
 from agentcli.records.study import SeedDifference, seeds_of
@@ -184,6 +184,8 @@ def plan(
 
 def perform(made: QualityPlan, jobs: int, progress: Progress) -> CreditQuality:
     """Measures what is left, in `jobs` processes, and returns all cells in order."""
+    with writing(made.out):
+        (made.out / "cells").mkdir(parents=True, exist_ok=True)
     every = sum(len(job.methods) for job in made.jobs)
     left = list(made.left())
     missing = sum(len(job.methods) for job in left)

@@ -34,6 +34,14 @@ from agentcli.training.steps import RowCounts, TreeAndCredit, shared_entries
 from agentcli.worlds.tunnel.exact import Exact, Row, policy_at
 from agentcli.worlds.tunnel.rules import Spot, Tunnel, TunnelOptions
 
+OF_ROLLOUTS = (
+    *("budget", "concurrency", "iteration", "most_errored", "tasks_per_step"),
+    *("answer_judge", "critic", "parser", "prm"),
+)
+"""Settings of whole rollouts, and of models: here each tree grows by itself, with exact
+values and scores.
+"""
+
 
 class MeasuredArm(NamedTuple):
     """A credit method that is ready, with the trees that it is meant for."""
@@ -90,7 +98,7 @@ def _arm_of(study: Tunnels, name: str, tunnel: TunnelChoice) -> MeasuredArm:
 def check_shared_settings(study: Tunnels, path: Path) -> None:
     """Raises UsageError for a shared setting with a bad value, or that no method has.
 
-    `path` is the study's file.
+    Nor may one be of whole rollouts. `path` is the study's file.
     """
     grown: list[tuple[type[msgspec.Struct], set[str]]] = []
     credited: list[tuple[type[msgspec.Struct], set[str]]] = []
@@ -100,6 +108,7 @@ def check_shared_settings(study: Tunnels, path: Path) -> None:
             crediting = switches_class(given.credit.get("method", name))
         except UsageError as error:
             raise UsageError(f"{path}: methods.{name}: {error}") from error
+        _refuse_of_rollouts(given.rollout, f"{path}: methods.{name}.rollout")
         grown.append((growing, {*given.rollout}))
         credited.append((crediting, {*given.credit}))
     shared = [("rollout", study.rollout, grown)]
@@ -110,6 +119,8 @@ def check_shared_settings(study: Tunnels, path: Path) -> None:
     for place, values, kinds in shared:
         if "method" in values:
             raise UsageError(f"{path}: {place}.method: is said at methods.NAME")
+        if kinds is grown:
+            _refuse_of_rollouts(values, f"{path}: {place}")
         names: set[str] = set()
         for kind, replaced in kinds:
             names.update(kind.__struct_fields__)
@@ -118,6 +129,16 @@ def check_shared_settings(study: Tunnels, path: Path) -> None:
         for name in values.keys() - names:
             problem = f"none of the methods has it; {nearest(name, names)}"
             raise UsageError(f"{path}: {place}.{name}: {problem}")
+
+
+def _refuse_of_rollouts(values: Mapping[str, Any], place: str) -> None:
+    """Raises UsageError for a setting that a tree by itself does not have."""
+    for name in OF_ROLLOUTS:
+        if name in values:
+            raise UsageError(
+                f"{place}.{name}: nothing here takes it, since each tree grows by "
+                "itself; leave it out"
+            )
 
 
 def _kept(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -41,6 +41,11 @@ class Knob(TunnelChoice, kw_only=True):
     ]
     """Values of the option of this name, or of `spread` or `skill`."""
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for a value that stands twice, as 1 and 1.0 do."""
+        if len({*self.values}) < len(self.values):
+            raise ValueError("values: one stands twice")
+
     def settings(self, name: str) -> Iterator[tuple[str, TunnelChoice]]:
         """The tunnels by name, in the order of the values."""
         common = {key: getattr(self, key) for key in TunnelChoice.__struct_fields__}
@@ -117,9 +122,7 @@ class Tunnels(Section, kw_only=True):
             raise ValueError(f"groups: needs four updates, {4 * self.update}, at least")
         settings = sum(len(knob.values) for knob in self.knobs.values())
         if len(self.places()) < len(self.tunnels) + settings:
-            raise ValueError(
-                "knobs: a value stands twice, or a tunnel has the name KNOB-VALUE"
-            )
+            raise ValueError("knobs: a tunnel has the name KNOB-VALUE")
 
     @property
     def reference(self) -> str:

@@ -427,6 +427,7 @@ def test_other_settings_are_another_cell(file: Path) -> None:
         ("  grpo: {}", "  grpo: {credit: {gama: 1}}", ("q.yaml", "methods.grpo", "credit.gama")),
         ("method: carl}", "method: karl}", ("q.yaml", "methods.carl", "karl", "carl")),
         ("method: carl}", "method: carl, roots: 9}", ("q.yaml", "methods.carl", "rollout.roots")),
+        ("method: carl}", "method: carl, budget: steps=9}", ("q.yaml", "methods.carl.rollout.budget", "by itself")),
         ("  rloo: {}", "  rlo: {}", ("q.yaml", "methods.rlo", "rloo")),
     ],
 )
@@ -454,6 +455,11 @@ def test_the_shipped_study_measures_all_methods_in_twelve_tunnels() -> None:
     assert len(made.study.tunnels) == 12
     credits = {arm_of(made.study, name, made.study.tunnels["plain"]).credit for name in made.methods}
     assert len(credits) == 14
+
+
+def test_a_folder_that_cannot_be_is_refused_before_anything_is_measured(file: Path) -> None:
+    Path("taken").write_text("", encoding="utf-8")
+    refused(lambda: perform(plan(file, Path("taken")), 1, Progress()), 1, ("taken", "-o DIR"))
 
 
 def test_perform_returns_cells_in_the_order_of_the_file(file: Path) -> None:
@@ -558,6 +564,8 @@ def test_at_equal_responses_updates_of_forks_alone_count_less(file: Path) -> Non
         ("  doors: {", "  dors: {", ("q.yaml", "knobs.dors-2.options.dors", "doors")),
         ("values: [2, 4]", "values: [2, many]", ("q.yaml", "knobs.doors.values[1]", "float")),
         ("values: [2, 4]", "values: [2, 2]", ("q.yaml", "knobs", "twice")),
+        ("values: [0, 1.5]", "values: [1, 1.0]", ("q.yaml", "knobs.skill", "twice")),
+        ("{leaves: 4}", "{tasks_per_step: 4}", ("q.yaml: rollout.tasks_per_step", "by itself")),
         ("values: [0, 1.5]", "values: [-1, 1.5]", ("q.yaml", "knobs.skill.values[0]", "0")),
         ("values: [2, 4]", "values: [2, 4], rollout: {leavs: 8}", ("q.yaml", "knobs.doors.rollout.leavs", "leaves")),
         ("{leaves: 4}", "{leavs: 4}", ("q.yaml: rollout.leavs", "leaves")),

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 import yaml
+from agentcli.analysis.estimate import remaining
 from agentcli.analysis.study import (
     add_drops,
     add_training_tokens,
@@ -44,7 +45,6 @@ from agentcli.stages.study import (
     plan,
     read_study,
 )
-from agentcli.analysis.estimate import remaining
 from command_line import agentcli as in_process
 from command_line import all_commands
 from refusal import refused
