@@ -39,6 +39,12 @@ def own_line(error: BaseException) -> str | None:
     return passed
 
 
+def own_files(*names: str) -> list[Path]:
+    """The Python files of the plug-ins that are named as folder/file.py:thing."""
+    places = [name.partition(":") for name in names]
+    return [Path(file) for file, colon, _ in places if colon and file.endswith(".py")]
+
+
 class Registry:
     """The plug-ins of one kind.
 
@@ -134,11 +140,6 @@ class Registry:
                 "one as folder/file.py:function"
             )
         return function, names
-
-    def files(self, name: str) -> list[Path]:
-        """The Python file that a name in full begins with; else none."""
-        file = self.place(name).partition(":")[0]
-        return [Path(file)] if file.endswith(".py") else []
 
     def settings_class(self, function: Callable[..., Any]) -> Any:
         """The class that `settings` of a plug-in's function is annotated with.

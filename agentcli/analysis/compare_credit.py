@@ -46,18 +46,25 @@ class CreditSource(msgspec.Struct, kw_only=True):
 
 
 def held_methods(run: Path) -> list[str]:
-    """The methods whose credit RUN holds.
+    """The methods whose credit RUN holds, a user's own as FILE.py:FUNCTION.
 
-    Raises DataError for a file that no method is named after.
+    Raises DataError for a file that neither a method nor the manifest has a name for.
     """
-    files = RunDirectory(run).credit_files
-    for file in files:
-        if file.stem not in method_names():
-            raise DataError(
-                f"{file}: {shown(file.stem)} is not a credit method; move it away, or "
-                "name the methods to compare"
-            )
-    return [file.stem for file in files]
+    directory = RunDirectory(run)
+    stages = directory.load_manifest().stages
+    names = []
+    for file in directory.credit_files:
+        name = file.stem
+        if name not in method_names():
+            record = stages.get(f"credit/{name}")
+            if record is None:
+                raise DataError(
+                    f"{file}: {shown(name)} is not a credit method; move it away, or "
+                    "name the methods to compare"
+                )
+            name = str(record.settings.get("credit", {}).get("method", name))
+        names.append(name)
+    return names
 
 
 def credit_sources(

@@ -66,6 +66,7 @@ from agentcli.records.kernel import die_with_parent
 from agentcli.records.section import read
 from agentcli.records.study import SeedDifference, seeds_of
 from agentcli.records.types import Tree
+from agentcli.registry import own_files
 from agentcli.reports.output import print_preview
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.yaml_files import read_yaml
@@ -119,8 +120,13 @@ class QualityPlan:
             budget=1,
             methods={method: study.methods[method]},
         )
-        digest = hashlib.sha256(msgspec.json.encode(kept, order="sorted")).hexdigest()
-        return self.out / "cells" / f"{tunnel}.{method}.{seed}-{digest[:8]}.json"
+        digest = hashlib.sha256(msgspec.json.encode(kept, order="sorted"))
+        given = study.methods[method]
+        code = (given.credit.get("method", method), given.rollout.get("method", ""))
+        for path in own_files(*code):
+            digest.update(path.read_bytes())
+        name = f"{tunnel}.{method}.{seed}-{digest.hexdigest()[:8]}.json"
+        return self.out / "cells" / name
 
     def left(self) -> Iterator[QualityJob]:
         """The jobs with the methods that are not measured yet."""

@@ -159,7 +159,9 @@ def _written(
     for name, value in plain(settings).items():
         if name in recorded and recorded[name] != value:
             differing[name] = [recorded[name], value]
-    written = Written(file=str(file), advantage=None, same=False, settings=differing)
+    written = Written(
+        file=str(file), method=method, advantage=None, same=False, settings=differing
+    )
     records = read_records(file, Credit)
     credit = next(islice(records, place.number, None), None)
     if credit is None or credit.task != place.tree.task.id:

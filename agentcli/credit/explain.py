@@ -90,6 +90,8 @@ class Written(msgspec.Struct, kw_only=True):
     """The same row as stored in the credit file of RUN."""
 
     file: str
+    method: str
+    """As assign-credit takes it."""
     advantage: float | None
     same: bool
     settings: dict[str, list[Any]]

@@ -12,18 +12,20 @@ A method that is not packaged is named by the location of its function:
 the function's module.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from agentcli.errors import UsageError
+from agentcli.errors import AgentCliError, DataError, UsageError
 from agentcli.records.section import nearest_of, read
 from agentcli.records.training_settings import Aggregate
 from agentcli.records.types import Credit, Tree
-from agentcli.registry import Registry
+from agentcli.registry import Registry, own_line
 
 if TYPE_CHECKING:
     from agentcli.credit.equations import Equation
@@ -90,6 +92,66 @@ def with_release(assign: Callable[..., Credit]) -> Callable[..., Credit]:
     return of_form
 
 
+def guarded(name: str, assign: Assign) -> Assign:
+    """The function of a user's method, whose credit is checked before it is used.
+
+    It gets a copy of the tree, so that what it changes there stays with it. Raises
+    DataError for credit that does not fit the tree, AgentCliError for what the function
+    raises.
+    """
+
+    @wraps(assign)
+    def of_user(tree: Tree, settings: Any) -> Credit:
+        try:
+            credit = assign(deepcopy(tree), settings)
+        except AgentCliError:
+            raise
+        except SystemExit as error:
+            raise AgentCliError(f"credit.method {name}: ends the program") from error
+        except Exception as error:
+            place = own_line(error) or f"credit.method {name}"
+            raise AgentCliError(f"{place}: {type(error).__name__}: {error}") from error
+        fault = _misfit(credit, tree)
+        if fault is not None:
+            raise DataError(f"credit.method {name}: {fault}")
+        return credit
+
+    return of_user
+
+
+def _misfit(credit: Any, tree: Tree) -> str | None:
+    """Why credit is not of this tree, or of no tree; None if it fits."""
+    if not isinstance(credit, Credit):
+        return f"gave {type(credit).__name__}, and must give a Credit"
+    try:
+        place = _not_finite(credit)
+        if place is not None:
+            return f"{place} is not finite"
+        msgspec.convert(msgspec.to_builtins(credit), Credit)
+    # The last two are of types that no file holds, such as numpy's numbers.
+    except (msgspec.ValidationError, OverflowError, TypeError, AttributeError) as error:
+        return str(error)
+    if credit.task != tree.task.id:
+        return f"task: is {credit.task!r}, the tree's is {tree.task.id!r}"
+    for position, row in enumerate(credit.steps):
+        place = f"steps[{position}]"
+        if row.step >= len(tree.steps):
+            return f"{place}.step: is {row.step}, the tree has {len(tree.steps)} steps"
+        if row.advantage is None and row.masked is None:
+            return f"{place}: has no advantage; say why in `masked`"
+    return None
+
+
+def _not_finite(credit: Credit) -> str | None:
+    """The first number that is infinite or NaN, as steps[N].NAME; None without one."""
+    for position, row in enumerate(credit.steps):
+        numbers = {"advantage": row.advantage, "weight": row.weight, **row.parts}
+        for name, number in numbers.items():
+            if isinstance(number, float) and not math.isfinite(number):
+                return f"steps[{position}].{name}"
+    return None
+
+
 class Explainer(NamedTuple):
     """What is needed to explain a method's advantages."""
 
@@ -123,7 +185,8 @@ def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
             f"credit.method: names no method; there are {', '.join(method_names())}"
         )
     assign, _ = REGISTRY.function(name, "assign")
-    return name, assign, settings_of(name, assign, switches)
+    settings = settings_of(name, assign, switches)
+    return name, assign if name in METHODS else guarded(name, assign), settings
 
 
 def settings_of(name: str, assign: Assign, switches: dict[str, Any]) -> msgspec.Struct:

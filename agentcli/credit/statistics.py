@@ -29,6 +29,7 @@ class CreditStatistics:
         self._without_success = 0
         self._all_equal = 0
         self._rows = 0
+        self._left_out = 0
         self._assigned = 0
         self._zero = 0
         self._mass = 0.0
@@ -47,6 +48,7 @@ class CreditStatistics:
         if credit.graph is not None and credit.graph.nodes:
             self._sizes.append(credit.graph)
         self._rows += len(credit.steps)
+        self._left_out += len(tree.steps) - len({row.step for row in credit.steps})
         assigned = [row for row in credit.steps if row.advantage is not None]
         for name in SUMMANDS:
             values = [row.parts[name] for row in assigned if name in row.parts]
@@ -100,6 +102,16 @@ class CreditStatistics:
 
     @property
     def warnings(self) -> list[str]:
+        """Steps without a row, and the reason where nothing can be learnt."""
+        if self._rows and self._left_out:
+            return [
+                f"{self._left_out} steps have no row, and nothing is learnt from them",
+                *self._idle,
+            ]
+        return self._idle
+
+    @property
+    def _idle(self) -> list[str]:
         """One line with the reason if nothing can be learnt; else empty."""
         if self._rows == 0:
             return ["there is nothing to learn: no step in any tree"]

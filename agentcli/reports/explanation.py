@@ -110,10 +110,10 @@ def _result(explained: ExplainedStep, step: Explanation) -> Iterator[str]:
         yield f"parts        {parts} (the method gives no account of its arithmetic)"
     if explained.written is not None:
         run = Path(explained.trees).parent
-        yield f"written      {_written(explained.written, run, step.method)}"
+        yield f"written      {_written(explained.written, run)}"
 
 
-def _written(written: Written, run: Path, method: str) -> str:
+def _written(written: Written, run: Path) -> str:
     """What RUN's credit file says of the same row."""
     file = written.file
     if written.same:
@@ -123,9 +123,12 @@ def _written(written: Written, run: Path, method: str) -> str:
         differences.append(f"credit.{name} {there} there, {here} here")
     reason = ", ".join(differences)
     if not reason:
-        again = ["agentcli", "assign-credit", str(run), "--method", method]
+        again = ["agentcli", "assign-credit", str(run), "--method", written.method]
         command = join([*again, "--overwrite"])
-        reason = f"not of these trees as they are; write it again with: {command}"
+        reason = (
+            "not of these trees, or of the method, as they are; write it again with: "
+            f"{command}"
+        )
     return f"{_signed(written.advantage)} in {file}: {reason}"
 
 

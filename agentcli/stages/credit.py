@@ -20,6 +20,7 @@ from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, credit_name, open_hashed
 from agentcli.records.settings import Settings
 from agentcli.records.types import Credit, StageRecord, Tree
+from agentcli.registry import own_files
 from agentcli.reports.standing import Standing
 from agentcli.stages.plan import StagePlan
 from agentcli.stages.session import Session
@@ -66,7 +67,7 @@ def plan(settings: Settings, run: Path, *, graph: bool = False) -> CreditPlan:
         settings=msgspec.structs.replace(settings, credit=credit),
         sections=("credit",),
         inputs={"trees": trees},
-        sources=[trees],
+        sources=[trees, *own_files(method)],
         outputs=outputs,
         trees=trees,
         method=method,

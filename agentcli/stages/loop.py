@@ -26,6 +26,7 @@ from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, credit_name, known_hashes
 from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
+from agentcli.registry import own_files
 from agentcli.reports.standing import Standing
 from agentcli.stages import sampling
 from agentcli.stages.cluster import Backend, open_backend
@@ -150,7 +151,7 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
         settings=settings,
         sections=(*sampling.SECTIONS, "credit", "train", "threads"),
         inputs=sampling.inputs_of(settings, model),
-        sources=sampling.files_read(settings, model),
+        sources=[*sampling.files_read(settings, model), *own_files(credit or "")],
         outputs=[*folders, run.checkpoint, run.best, run.metrics, run.tracking],
         world=world,
         model=model,

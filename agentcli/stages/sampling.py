@@ -19,7 +19,6 @@ from agentcli.environments.protocol import Examining, Toolbox, World, world_as
 from agentcli.environments.registry import make_world
 from agentcli.errors import AgentCliError, MissingError, UsageError
 from agentcli.exploration.judge import JudgeSettings, judges
-from agentcli.exploration.registry import REGISTRY as METHODS
 from agentcli.exploration.registry import check
 from agentcli.policies.kept_replies import KeptReplies
 from agentcli.policies.load import existing
@@ -36,7 +35,7 @@ from agentcli.records.free_memory import use_threads
 from agentcli.records.processes import process_count
 from agentcli.records.settings import ClusterSettings, Settings
 from agentcli.records.types import Panel
-from agentcli.registry import nearest
+from agentcli.registry import nearest, own_files
 from agentcli.stages.plan import (
     StagePlan,
     check_model,
@@ -259,8 +258,9 @@ def refuse_shard(settings: Settings, stage: str) -> None:
 
 
 def files_read(settings: Settings, model: str | None) -> list[Path]:
-    """The directories of the models, the panel file, and that of the user's method."""
-    sources = [*model_sources(model), *METHODS.files(settings.rollout.method)]
+    """The models' directories, the panel's file, and those of the user's code."""
+    code = own_files(settings.rollout.method, settings.environment.name)
+    sources = [*model_sources(model), *code]
     for further in settings.rollout.further_models.values():
         sources += model_sources(further.model)
     if settings.environment.panel is not None:

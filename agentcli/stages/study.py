@@ -25,7 +25,7 @@ from agentcli.environments.registry import check_split, make_world
 from agentcli.errors import AgentCliError, MissingError, UsageError
 from agentcli.exploration.registry import check as check_exploration
 from agentcli.policies.registry import LOADING
-from agentcli.records.files import write_atomic
+from agentcli.records.files import sha256_file, write_atomic
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.section import read, value_at
@@ -79,7 +79,7 @@ class StageCommand:
         if "--on" in typed:
             typed = typed[: typed.index("--on")]
         typed = [word for word in typed if word not in (*FLAGS, "--overwrite")]
-        if not self._is(typed):
+        if not self._is(typed) or _code_changed(record.inputs):
             return False
         made = [RunDirectory(one.folder).finished(one.stage) for one in self.sources]
         return all(one is not None and one.finished <= record.started for one in made)
@@ -99,6 +99,12 @@ class StageCommand:
                 return False
         # None where the folder is the current one: no word begins with it.
         return len(then) <= 1
+
+
+def _code_changed(inputs: Mapping[str, str]) -> bool:
+    """Whether a Python file of the user's is another one than a stage has read."""
+    code = [(Path(path), inputs[path]) for path in inputs if path.endswith(".py")]
+    return any(not is_there(path) or sha256_file(path) != was for path, was in code)
 
 
 @dataclass(frozen=True)
