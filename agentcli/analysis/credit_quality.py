@@ -73,7 +73,7 @@ from agentcli.stages.yaml_files import read_yaml
 from agentcli.worlds.tunnel.exact import Row
 from agentcli.worlds.tunnel.rules import Tunnel
 
-KEYS = ("tunnels", "knobs")
+KEYS = ("tunnels", "knobs", "methods")
 """The keys by which a study's file is one of this kind."""
 DIGITS = 6
 """Significant digits of a figure. Sums may be added up in another order elsewhere."""

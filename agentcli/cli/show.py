@@ -191,7 +191,15 @@ def _run_parts(call: Call, held: "RunHoldings") -> Iterator[Any]:
     parts = list(run_view(held, datetime.now(UTC), whole=call.values["all"]))
     yield from parts
     if not parts:
-        call.progress.note(f"{call.place.run}: nothing of what was asked for")
+        place = call.place.run
+        said = f"{place}: nothing of what was asked for"
+        # The folder of a study has its runs below those of the seeds.
+        below = sorted(path.parent for path in place.glob("*/*/manifest.json"))
+        if below:
+            said = (
+                f"{place}: holds no run itself; show one below it, such as {below[0]}"
+            )
+        call.progress.note(said)
     elif call.values["failed"] and held.trees:
         call.progress.note(_beside_line(call, held.trees[0].line))
 

@@ -563,6 +563,7 @@ def test_at_equal_responses_updates_of_forks_alone_count_less(file: Path) -> Non
         ("values: [2, 4]", "values: [2]", ("q.yaml", "knobs.doors.values")),
         ("  doors: {", "  dors: {", ("q.yaml", "knobs.dors-2.options.dors", "doors")),
         ("values: [2, 4]", "values: [2, many]", ("q.yaml", "knobs.doors.values[1]", "float")),
+        ("knobs:", "knob:", ("q.yaml: knob", "knobs")),
         ("values: [2, 4]", "values: [2, 2]", ("q.yaml", "knobs", "twice")),
         ("values: [0, 1.5]", "values: [1, 1.0]", ("q.yaml", "knobs.skill", "twice")),
         ("{leaves: 4}", "{tasks_per_step: 4}", ("q.yaml: rollout.tasks_per_step", "by itself")),

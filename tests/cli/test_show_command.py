@@ -254,3 +254,10 @@ def test_the_advice_of_json_is_that_of_the_table() -> None:
     assert "groups without any success" in row["advice"]
     for measured in row["advice"]:
         assert measured in printed
+
+
+def test_a_folder_with_runs_deeper_down_names_one_of_them(tmp_path: Path) -> None:
+    shutil.copytree("runs", tmp_path / "study/0")
+    said = agentcli("show", str(tmp_path / "study"))
+    assert (said.code, said.stdout.strip()) == (0, "")
+    assert f"show one below it, such as {tmp_path / 'study/0/a'}" in said.stderr
