@@ -27,7 +27,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
@@ -43,13 +43,17 @@ from agentcli.environments.protocol import (
     Observation,
     Retracing,
     Solvable,
+    Start,
     World,
 )
 from agentcli.environments.registry import make_engine, make_world
 from agentcli.records.free_memory import lacks_memory, shortage
 from agentcli.records.pictures import Picture, refuse_faulty
 from agentcli.records.settings import EnvironmentSettings
+from agentcli.registry import own_line
 from agentcli.version import __version__
+
+ReportT = TypeVar("ReportT", Start, Observation)
 
 FAREWELL_SECONDS = 2.0
 """How long engines may take to close when stdin has closed and there is no lifeline."""
@@ -143,13 +147,14 @@ class Host:
 
     def _open(self, request: frames.Open) -> frames.Reply:
         slot = self._acquire(request.task.id)
-        start = slot.engine.start(request.task)
+        start = _returned(Start, "start", slot.engine.start(request.task))
         exact = self._settle(slot, request.state, start.observation)
         return frames.Opened(start, exact)
 
     def _act(self, request: frames.Act) -> frames.Reply:
         slot = self._reach(request.state, request.history)
-        observation = slot.engine.step(request.action)
+        given = slot.engine.step(request.action)
+        observation = _returned(Observation, "step", given)
         snapshot, _ = slot.snapshots[request.state]
         # The engine has left a state that it cannot restore.
         if snapshot is None:
@@ -192,7 +197,8 @@ class Host:
             # Without a snapshot a state is known only while its engine is in it.
             assert slot.forkable is not None
             snapshot, observed = slot.snapshots[state]
-            _check_copy(slot.forkable.restore(snapshot), observed)
+            copy = slot.forkable.restore(snapshot)
+            _check_copy(_returned(Observation, "restore", copy), observed)
             slot.at = state
         return slot
 
@@ -202,7 +208,8 @@ class Host:
         Raises ReplayMismatchError if any observation differs.
         """
         slot = self._acquire(history.task.id)
-        observation = slot.engine.start(history.task).observation
+        start = _returned(Start, "start", slot.engine.start(history.task))
+        observation = start.observation
         _check_text(history, 0, observation.text)
         brief = slot.engine if isinstance(slot.engine, Retracing) else None
         for index, action in enumerate(history.actions, start=1):
@@ -210,7 +217,8 @@ class Host:
             if brief and index < len(history.actions):
                 text = brief.retrace(action)
             else:
-                observation = slot.engine.step(action)
+                given = slot.engine.step(action)
+                observation = _returned(Observation, "step", given)
                 text = observation.text
             _check_text(history, index, text)
             self._replayed += 1
@@ -286,7 +294,19 @@ def failure(error: BaseException) -> frames.Failed:
     if lacks_memory(error):
         return frames.Failed("EngineError", shortage())
     # The pool knows only agentcli's errors; the text names the class of any other.
-    return frames.Failed("EngineError", _cut(f"{kind}: {error}"))
+    line = own_line(error)
+    place = f"{line}: " if line else ""
+    return frames.Failed("EngineError", _cut(f"{place}{kind}: {error}"))
+
+
+def _returned(kind: type[ReportT], method: str, given: object) -> ReportT:
+    """What a method of an engine returned. Raises EngineError if it is no `kind`."""
+    if isinstance(given, kind):
+        return given
+    name = "None" if given is None else type(given).__name__
+    raise errors.EngineError(
+        f"its {method}() returned {name}; let it return {kind.__name__}(...)"
+    )
 
 
 def _refuse_long(reply: frames.Reply | None, frame: bytes | None, most: int) -> None:
