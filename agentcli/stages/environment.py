@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,7 +15,12 @@ import msgspec
 
 from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import Card, Observation
-from agentcli.environments.registry import make_world, tasks_of, world_names
+from agentcli.environments.registry import (
+    check_split,
+    make_world,
+    tasks_of,
+    world_names,
+)
 from agentcli.errors import EngineError, MissingError, UsageError, WriteError
 from agentcli.records.files import derive_seed
 from agentcli.records.regular import is_there
@@ -41,6 +47,9 @@ class ListedSplit(msgspec.Struct):
     meaning: str
     """What its tasks test, as described by the world."""
 
+
+NONSENSE = "zqx vwk"
+"""An action that no world knows."""
 
 NOTHING_SHOWN = (
     "nothing was played: the world shows no actions; name some to try, in textarena with "
@@ -123,8 +132,10 @@ def check(
 ) -> list[CheckedTask]:
     """Plays tasks spread over the panel.
 
-    Each task must replay and fork exactly; if the world has an expert, the expert must
-    win. Without an expert, actions are drawn at random from those that the world shows.
+    Each task must replay and fork exactly, also after actions that the world refuses;
+    if the world has an expert, the expert must win. Without an expert, actions are
+    drawn at random from those that the world shows. Raises UsageError for a card whose
+    default splits are none of its splits.
     """
     return asyncio.run(_check(settings.environment, tasks, progress))
 
@@ -135,6 +146,9 @@ async def _check(
     progress: Progress,
 ) -> list[CheckedTask]:
     world = make_world(environment)
+    for field in ("split", "evaluation_split"):
+        split = getattr(world.card, field)
+        check_split(world, environment.name, split, f"card.{field}")
     panel_tasks = panel_for(world, environment).tasks
     stride = max(1, len(panel_tasks) // tasks)
     checked = []
@@ -287,7 +301,8 @@ class Trial:
         """Takes other actions after a fork, and again without a fork.
 
         Returns the first one with a different result: on the expert's own path, a bug
-        in copying a state may not show.
+        in copying a state may not show. After actions that the world may refuse, it is
+        forked once more.
         """
         rng = random.Random(derive_seed("leave", self._task.id))
         for place in _places(actions):
@@ -296,17 +311,64 @@ class Trial:
             # from the start.
             most = BRANCHES if states[place].exact else 1
             for action in rng.sample(shown, min(most, len(shown))):
-                forked = await self._return(states[place], action)
-                choose = planned([*actions[:place], action])
-                unforked, _ = await self._play(await self._start(), choose)
-                await self._pool.release(self._task.id)
-                if len(unforked) < place + 2:
-                    # It ended before: the replay differs, not the fork.
-                    return _difference(states, unforked)
-                change = _change(unforked[-1].observation, forked.observation)
-                if change is not None:
-                    return f"after a fork at step {place}, {action!r} differs: {change}"
+                problem = await self._detour(states, actions[:place], [action])
+                if problem is not None:
+                    return problem
+            for action in _strange(states, place)[:most]:
+                detour = [action, actions[place]]
+                problem = await self._detour(states, actions[:place], detour)
+                if problem is not None:
+                    return problem
         return None
+
+    async def _detour(
+        self, states: Sequence[State], before: list[str], detour: list[str]
+    ) -> str | None:
+        """Takes the actions of `detour` after `before`, with forks and without one.
+
+        Returns the first one with a different result.
+        """
+        place = len(before)
+        forked = [await self._return(states[place], detour[0])]
+        for action in detour[1:]:
+            if forked[-1].observation.end is None:
+                forked.append(await self._twice(forked[-1], action))
+        choose = planned([*before, *detour])
+        unforked, _ = await self._play(await self._start(), choose)
+        await self._pool.release(self._task.id)
+        if len(unforked) < place + 2:
+            # It ended before: the replay differs, not the fork.
+            return _difference(states, unforked)
+        for one, two in zip(unforked[place + 1 :], forked, strict=False):
+            change = _change(one.observation, two.observation)
+            if change is not None:
+                *earlier, action = two.actions
+                return (
+                    f"after a fork at step {len(earlier)}, {action!r} differs: {change}"
+                )
+        return None
+
+    async def _twice(self, state: State, action: str) -> State:
+        """Acts twice in a state: before the second time, the engine has left it."""
+        try:
+            await self._step(state, action)
+            return await self._return(state, action)
+        except EngineError as error:
+            raise EngineError(f"after {state.actions[-1]!r}: {error}") from error
+
+
+def _strange(states: Sequence[State], place: int) -> list[str]:
+    """Actions that a policy may try at a step, and the world may refuse.
+
+    Nonsense; and where the world shows actions, one that it shows elsewhere alone.
+    """
+    shown = states[place].observation.actions
+    if not shown:
+        return [NONSENSE]
+    elsewhere = chain.from_iterable(state.observation.actions for state in states)
+    half_known = f"{shown[0].partition(' ')[0]} {NONSENSE}"
+    other = next((action for action in elsewhere if action not in shown), half_known)
+    return [NONSENSE, other]
 
 
 def _median(times: Sequence[float]) -> float | None:

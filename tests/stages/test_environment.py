@@ -1,6 +1,7 @@
 """env check: the expert wins and replays, or the row says what went wrong."""
 
 import re
+from pathlib import Path
 
 import pytest
 from agentcli.reports.standing import Progress
@@ -47,14 +48,41 @@ def test_what_goes_wrong_is_told(fault: str, problem: str) -> None:
         ("FallingWorld", "KeyError: 'room'"),
         ("HastyWorld", "replay differs at step 1: end None became 'failure'"),
         ("TiringWorld", "differs: end 'failure' became None"),
+        ("ForgivingWorld", "after 'zqx vwk': task"),
+        ("SilentWorld", "step() returned None"),
+        ("LostWorld", "restore() returned None"),
     ],
 )
 def test_a_fork_that_goes_astray_is_told(world: str, problem: str) -> None:
-    """The plays of the first three replay exactly, and what the first two restore looks right; the last two end early."""
+    """The plays of the first three replay exactly, and what the first two restore looks right; the two after them end early."""
     settings = toy(tasks=4)
     settings.environment.name = f"forgetful_world:{world}"
     problems = [row.problem for row in check(settings, 4, Progress())]
     assert all(told is not None and problem in told for told in problems)
+
+
+def test_a_world_may_end_at_nonsense() -> None:
+    settings = toy(tasks=4)
+    settings.environment.name = "forgetful_world:StrictWorld"
+    assert [row.problem for row in check(settings, 4, Progress())] == [None] * 4
+
+
+def test_a_fault_names_the_line_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "falling.py"
+    file.write_text("""from toy_world import ToyEngine, ToyWorld
+
+class World(ToyWorld):
+    def engine(self): return Falls(self)
+
+class Falls(ToyEngine):
+    def step(self, action):
+        return super().step([][3])
+""")
+    settings = toy(tasks=1)
+    settings.environment.name = f"{file}:World"
+    (row,) = check(settings, 1, Progress())
+    assert row.problem is not None
+    assert f"{file}:8: IndexError" in row.problem
 
 
 @pytest.mark.parametrize(
@@ -62,6 +90,7 @@ def test_a_fork_that_goes_astray_is_told(world: str, problem: str) -> None:
     [
         ("EmptyWorld", "test", ("--split test", "KeyError: 'test'")),
         ("EmptyWorld", "tset", ("--split tset", "did you mean test?")),
+        ("UnevaluatedWorld", "train", ("card.evaluation_split tset", "did you mean test?")),
         ("EnginelessWorld", "train", ("EnginelessWorld", "no engine")),
     ],
 )

@@ -96,6 +96,71 @@ class HastyEngine(ToyEngine):
         return replace(observation, end="failure") if self.hasty else observation
 
 
+class ForgivingWorld(ToyWorld):
+    """Its copies say of every action that it was accepted."""
+
+    def engine(self) -> "ForgivingEngine":
+        return ForgivingEngine(self)
+
+
+class ForgivingEngine(ToyEngine):
+    """The copy of a state after a refused action differs from it."""
+
+    def restore(self, snapshot: Any) -> Observation:
+        return replace(super().restore(snapshot), accepted=True)
+
+
+class SilentWorld(ToyWorld):
+    """It does not answer an action that is not possible."""
+
+    def engine(self) -> "SilentEngine":
+        return SilentEngine(self)
+
+
+class SilentEngine(ToyEngine):
+    """Returns nothing where the toy refuses."""
+
+    def step(self, action: str) -> Observation:
+        observation = super().step(action)
+        return observation if observation.accepted else None  # type: ignore[return-value]
+
+
+class LostWorld(ToyWorld):
+    """It goes back, and does not say to where."""
+
+    def engine(self) -> "LostEngine":
+        return LostEngine(self)
+
+
+class LostEngine(ToyEngine):
+    """Returns nothing from `restore`."""
+
+    def restore(self, snapshot: Any) -> Observation:
+        super().restore(snapshot)
+        return None  # type: ignore[return-value]
+
+
+class StrictWorld(ToyWorld):
+    """What is not possible ends the episode, which is no fault of a world."""
+
+    def engine(self) -> "StrictEngine":
+        return StrictEngine(self)
+
+
+class StrictEngine(ToyEngine):
+    """Ends where the toy refuses."""
+
+    def step(self, action: str) -> Observation:
+        observation = super().step(action)
+        return observation if observation.accepted else replace(observation, end="failure")
+
+
+class UnevaluatedWorld(ToyWorld):
+    """Its card has a slip in the split of evaluations."""
+
+    card = replace(ToyWorld.card, evaluation_split="tset")
+
+
 class EmptyWorld(ToyWorld):
     """It names a split and has no tasks for it."""
 
