@@ -257,7 +257,9 @@ class DemosSettings(Section, kw_only=True):
     (its Table 9), so that forks are left for later steps.
     """
     keep: Literal["all", "success"] = "success"
-    """Which episodes are written."""
+    """Which episodes are written. With success, `demos` gives up after 20 episodes for
+    each demonstration wanted and for each task; at most 20 tasks count.
+    """
 
 
 class RolloutSettings(Section, kw_only=True):

@@ -41,8 +41,10 @@ from agentcli.stages.trees import episode_of
 
 PATIENCE = 20
 """The stage gives up after this many episodes per demonstration wanted and per task of
-the panel.
+the panel, of which COUNTED_TASKS count.
 """
+COUNTED_TASKS = 20
+"""A split may have thousands of tasks, and each episode asks the policy."""
 
 
 class DemosWritten(NamedTuple):
@@ -61,11 +63,20 @@ class DemosPlan(sampling.SamplingPlan):
     """Demonstrations that are ready to be played."""
 
     def counts(self) -> dict[str, int]:
-        """The number of tasks in the panel and of demonstrations wanted."""
+        """The number of tasks in the panel, of demonstrations and of episodes."""
+        count = self.settings.demos.count
+        keeps_all = self.settings.demos.keep == "all"
         return {
             "tasks": len(self.panel.tasks),
-            "demonstrations": self.settings.demos.count,
+            "demonstrations": count,
+            "episodes_at_most": count if keeps_all else self.limit,
         }
+
+    @property
+    def limit(self) -> int:
+        """The number of episodes after which the stage gives up."""
+        tasks = min(len(self.panel.tasks), COUNTED_TASKS)
+        return PATIENCE * (self.settings.demos.count + tasks)
 
 
 def plan(settings: Settings, out: Path, *, model: str | None) -> DemosPlan:
@@ -173,8 +184,7 @@ def _too_few(plan: DemosPlan, done: int, tried: int) -> AgentCliError:
 def _jobs(plan: DemosPlan) -> Iterator[TreeJob]:
     """All episodes in order: the panel lap after lap, until the stage gives up."""
     tasks = plan.panel.tasks
-    patience = PATIENCE * (plan.settings.demos.count + len(tasks))
-    for number in range(patience + 1):
+    for number in range(plan.limit):
         lap, place = divmod(number, len(tasks))
         if place == 0:
             # Another one in each lap, or a task would be played the same way again.

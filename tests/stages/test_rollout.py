@@ -15,6 +15,7 @@ from agentcli.records.settings import DemosSettings, PolicySettings
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import Outcome, StageRecord, Tree, TreeSeconds
 from agentcli.stages.backend import LocalBackend
+from agentcli.stages.demos import plan as plan_demos
 from agentcli.stages.rollout import plan
 from agentcli.stages.session import Invocation, Session
 from growing import grow_all
@@ -204,6 +205,19 @@ def test_demonstrations_are_as_many_successes_as_asked_for(tmp_path: Path) -> No
     kept = demonstrate(tmp_path / "all", count=20, keep="all")
     assert kept.counts["trees"] == 20
     assert kept.counts["success"] < 20
+
+
+def test_demonstrations_are_given_up_after_as_many_episodes_as_planned(tmp_path: Path) -> None:
+    """A policy of a thousand tasks that never wins is not asked a thousand times for one demonstration."""
+    settings = toy(tasks=1000, options={"length": 40})
+    settings.environment.max_steps = 1
+    settings.demos = DemosSettings(policy="random", count=2)
+    planned = plan_demos(settings, tmp_path / "d", model=None)
+    assert planned.counts() == {"tasks": 1000, "demonstrations": 2, "episodes_at_most": 440}
+    attempt = partial(demos, settings, tmp_path / "d", Invocation(["agentcli", "demos"]), model=None)
+    refused(attempt, code=1, names=("random", "0 of 440"), remedy="demos.keep=all")
+    settings.demos.keep = "all"
+    assert plan_demos(settings, tmp_path / "all", model=None).counts()["episodes_at_most"] == 2
 
 
 @pytest.mark.parametrize("cut", [0, 1, 9000, -3])
