@@ -84,8 +84,13 @@ class Registry:
         """
         if name in self.table:
             return self.table[name]
-        if self.in_full and ":" in name[1:]:
+        if self.in_full and ":" in name[1:] and not name.endswith(":"):
             return name
+        if self.in_full and name.removesuffix(":").endswith(".py"):
+            raise UsageError(
+                f"{self.key}: {name}: names a file and nothing in it; write it as "
+                f"{name.removesuffix(':')}:NAME"
+            )
         from importlib import metadata
 
         for point in metadata.entry_points(group=self.group, name=name):
@@ -109,14 +114,15 @@ class Registry:
             if error.name is None or not f"{module}.".startswith(f"{error.name}."):
                 raise
             raise UsageError(
-                f"{self.key}: {place}: no module {error.name} can be imported; write a "
-                "file as folder/file.py:NAME, or type PYTHONPATH=. before agentcli"
+                f"{self.key}: {place}: no module {error.name} can be imported; "
+                f"{_instead(module, attributes)}"
             ) from error
         try:
             return attrgetter(attributes)(thing) if colon else thing
         except AttributeError as error:
             raise UsageError(
                 f"{self.key}: {place}: {module} has no {attributes}"
+                f"{_near(attributes, thing)}"
             ) from error
 
     def function(
@@ -183,6 +189,29 @@ class Registry:
             problem = "ends the program while it is imported"
             raise UsageError(f"{self.key}: {name}: {problem}") from error
         return module
+
+
+def _instead(module: str, attributes: str) -> str:
+    """What to write for a module that cannot be imported."""
+    file = os.path.splitext(module)[0] + ".py"
+    if os.path.isfile(file):
+        return f"did you mean {file}:{attributes}?"
+    if os.path.isfile(module):
+        return "give the file a name that ends with .py"
+    return (
+        "write a file as folder/file.py:NAME, or type PYTHONPATH=. before agentcli; "
+        "a file ends with .py"
+    )
+
+
+def _near(attributes: str, module: ModuleType) -> str:
+    """The hint at what a module defines under the most similar name, or at all of it."""
+    names = []
+    for name, thing in vars(module).items():
+        is_own = getattr(thing, "__module__", None) == module.__name__
+        if is_own and callable(thing) and not name.startswith("_"):
+            names.append(name)
+    return f"; {nearest(attributes, names, 'it has')}" if names else ""
 
 
 @contextmanager
