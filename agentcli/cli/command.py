@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from agentcli.cli.completion import ASKED, Values, completer
+from agentcli.errors import UsageError
 
 METAVARS = {int: "N", float: "X", str: "TEXT"}
 """Placeholders for values in a command's help, if the option gives none."""
@@ -176,13 +177,26 @@ class Command:
     """
 
     def options_with(self, method: str | None = None) -> tuple[Option, ...]:
-        """All options, also the methods'; with a method those are shown that help hides."""
+        """All options, also the methods'; with a method those are shown that help hides.
+
+        Raises UsageError for a method's setting that is called as another option.
+        """
         options = self.options
         if method is not None:
             options = tuple(
                 dataclasses.replace(option, hidden=False) for option in options
             )
-        return (*options, *self.of_methods(method))
+        of_methods = self.of_methods(method)
+        taken = {option.name for option in options}
+        for option in of_methods:
+            if option.name in taken:
+                # A hidden one is not of the method that was typed.
+                owner = f"--method {method}" if not option.hidden else option.path
+                raise UsageError(
+                    f"{owner}: its setting `{option.name}` is called as the option "
+                    f"{option.shown} of agentcli {self.name}; rename the setting"
+                )
+        return (*options, *of_methods)
 
     @property
     def arguments(self) -> tuple[Option, ...]:

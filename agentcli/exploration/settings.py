@@ -46,8 +46,8 @@ class RootedRollout(RolloutSettings, kw_only=True):
 def rollout_class(method: str) -> type[RolloutSettings]:
     """The settings class of a method.
 
-    Raises UsageError with the nearest name for an unknown method, and for a function
-    without such a class.
+    Raises UsageError with the nearest name for an unknown method, for a function
+    without such a class, and for a shared setting with another type.
     """
     kind = REGISTRY.settings_class(make(method))
     if not (isinstance(kind, type) and issubclass(kind, RolloutSettings)):
@@ -55,6 +55,15 @@ def rollout_class(method: str) -> type[RolloutSettings]:
             f"rollout.method: {method}: its settings are of {kind}; annotate "
             "them with RolloutSettings or a subclass"
         )
+    shared = {
+        field.name: field.type for field in msgspec.structs.fields(RolloutSettings)
+    }
+    for field in msgspec.structs.fields(kind):
+        if field.type != shared.get(field.name, field.type):
+            raise UsageError(
+                f"rollout.method: {method}: its setting `{field.name}` has another type "
+                f"than rollout.{field.name} of every method; rename it"
+            )
     return kind
 
 
