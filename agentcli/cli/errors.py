@@ -57,7 +57,7 @@ def one_line_errors(how_to_go_on: Callable[[], str]) -> Iterator[None]:
         if error.errno == errno.EPIPE:
             raise
         raise _end(_refused_by_system(error, how_to_go_on), FAILED) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         text = _unexpected(error)
         if lacks_memory(error):
             text = f"{shortage()}, then {how_to_go_on()}"
@@ -79,7 +79,7 @@ def _refused_by_system(error: OSError, how_to_go_on: Callable[[], str]) -> str:
     return _unexpected(error)
 
 
-def _unexpected(error: Exception) -> str:
+def _unexpected(error: BaseException) -> str:
     line = own_line(error)
     if line is not None:
         return f"{line}: {type(error).__name__}: {error}"

@@ -79,6 +79,10 @@ class Steps:
         self._kept: dict[Lineage, Step] = {}
         self._left_out: dict[Lineage, Step] = {}
 
+    def has(self, lineage: Lineage) -> bool:
+        """Whether there is already a step of this name in the tree."""
+        return lineage in self._kept
+
     def keep(self, lineage: Lineage, step: Step) -> None:
         """Adds a step to the tree."""
         self._kept[lineage] = step
@@ -336,7 +340,8 @@ class Actor:
     async def execute(self, node: Node, index: int, response: Response) -> Node:
         """Executes a sampled response and keeps the step.
 
-        All copies that the response names act at the same time.
+        All copies that the response names act at the same time. Raises UsageError for a
+        second response with the same index.
         """
         actions = response.answer.actions
         copies = sorted(actions) if response.error is None else []
@@ -358,6 +363,11 @@ class Actor:
         step = as_step(node, response, after, states, outcome)
         for picture in (*response.message.pictures, *shown_in(states)):
             self._pictures[picture.name] = picture.png
+        if self._steps.has(after.lineage):
+            raise UsageError(
+                f"rollout.method {self.settings.rollout.method}: task {self.task.id}: "
+                f"acts twice at one node with the index {index}; count the index up"
+            )
         # Before the judge, whose note is looked up among the steps that were kept.
         self._steps.keep(after.lineage, step)
         end = replace(after, step=step)

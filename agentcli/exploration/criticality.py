@@ -24,6 +24,7 @@ class CriticalityRollout(RolloutSettings, kw_only=True):
     """Settings of criticality."""
 
     redraws: ClassVar[bool] = False
+    bounded: ClassVar[bool] = False
 
     draws: Annotated[int, Meta(ge=2, le=1_000_000)] = 8
     """The number of responses drawn in every state of a trajectory. CARL does not say

@@ -6,15 +6,17 @@ is the class of the method's settings (settings.py). A method that is not packag
 named by the location of its function: "folder/file.py:function".
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import cache
 from inspect import iscoroutinefunction
 
-from agentcli.errors import UsageError
+from agentcli.errors import DataError, UsageError
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.budget import parse_budget
 from agentcli.prompts.registry import GROWING
 from agentcli.records.settings import RolloutSettings, Settings
+from agentcli.records.trees import leaves, refuse_structure
 from agentcli.records.types import Tree
 from agentcli.registry import Registry
 
@@ -63,6 +65,55 @@ def make(name: str) -> Explore:
             "def explore(actor, settings) -> Tree`"
         )
     return explore
+
+
+async def grow_tree(explore: Explore, actor: Actor, rollout: RolloutSettings) -> Tree:
+    """The tree that a method grows.
+
+    Raises what the method raises, and UsageError if it ends the program or cancels
+    itself, or if what it returns is no finished tree within `rollout.leaves`.
+    """
+    title = f"rollout.method {rollout.method}"
+    try:
+        tree = await explore(actor, rollout)
+    except SystemExit as error:
+        raise UsageError(
+            f"{title}: ends the program; raise another error instead"
+        ) from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        # Its deadline, or the end of the command.
+        if task is not None and task.cancelling():
+            raise
+        raise UsageError(
+            f"{title}: raises CancelledError; raise another error instead"
+        ) from error
+    _refuse_tree(tree, title, rollout)
+    return tree
+
+
+def _refuse_tree(tree: object, title: str, rollout: RolloutSettings) -> None:
+    """Raises UsageError for what no later command could read."""
+    if not isinstance(tree, Tree):
+        raise UsageError(
+            f"{title}: returns {tree!r:.60}, no tree; return actor.tree(NAME)"
+        )
+    task = f"{title}: task {tree.task.id}"
+    if not tree.steps:
+        raise UsageError(f"{task}: the tree has no steps; grow it with actor.act")
+    try:
+        refuse_structure(tree, title)
+    except DataError as error:
+        raise UsageError(
+            f"{error}; act until every node is finished, and return actor.tree(NAME) "
+            "as it is"
+        ) from error
+    count = len(leaves(tree))
+    if rollout.bounded and count > rollout.leaves:
+        raise UsageError(
+            f"{task}: the tree has {count} leaves, more than rollout.leaves "
+            f"({rollout.leaves}); fork less often"
+        )
 
 
 def check(settings: Settings) -> None:

@@ -278,6 +278,8 @@ class RolloutSettings(Section, kw_only=True):
     """Whether another action may be run than a response names."""
     redraws: ClassVar[bool] = True
     """Whether the method supports `distinct`."""
+    bounded: ClassVar[bool] = True
+    """Whether a tree has `leaves` leaves at most."""
     capability: ClassVar[type | None] = None
     """The interface that a world must have for this method (environments/protocol.py).
     """

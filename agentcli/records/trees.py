@@ -141,6 +141,15 @@ def validate_tree(tree: Tree, place: str = "tree") -> None:
 
 def _refuse_shape(tree: Tree, place: str) -> None:
     """The checks of `validate_tree`, but for those of numbers."""
+    refuse_structure(tree, place)
+    for step in tree.steps:
+        fault = _wrong_count(step) or _wrong_tools(step)
+        if fault is not None:
+            raise _damaged(tree, place, step.id, fault)
+
+
+def refuse_structure(tree: Tree, place: str) -> None:
+    """The checks of `validate_tree` for ids, parents and outcomes."""
     for position, step in enumerate(tree.steps):
         fault = _misplaced(step, position)
         if fault is not None:
@@ -148,8 +157,7 @@ def _refuse_shape(tree: Tree, place: str) -> None:
     # Only now: ends are judged by parents, which the first pass has checked.
     parents = {step.parent for step in tree.steps}
     for step in tree.steps:
-        fault = _wrong_end(step, step.id in parents) or _wrong_count(step)
-        fault = fault or _wrong_tools(step)
+        fault = _wrong_end(step, step.id in parents)
         if fault is not None:
             raise _damaged(tree, place, step.id, fault)
 

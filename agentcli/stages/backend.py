@@ -33,7 +33,7 @@ from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.budget import Allowance
-from agentcli.exploration.registry import Explore, make
+from agentcli.exploration.registry import Explore, grow_tree, make
 from agentcli.policies.protocol import Policy, Reloadable
 from agentcli.records.free_memory import use_threads
 from agentcli.records.settings import Settings
@@ -133,7 +133,7 @@ class LocalSampler:
         )
         try:
             async with asyncio.timeout(rollout.deadline_seconds) as clock:
-                tree = await self._explore(actor, rollout)
+                tree = await grow_tree(self._explore, actor, rollout)
         except TimeoutError:
             # A method may have deadlines of its own.
             if not clock.expired():
