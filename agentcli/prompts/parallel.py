@@ -7,11 +7,18 @@ should act: `<env_i>` is copy i. The tags are the paper's.
 from collections.abc import Collection, Mapping
 
 from agentcli.environments.protocol import Context, Guiding, World
-from agentcli.prompts import tagged
 from agentcli.prompts.protocol import Answer, Message, Moment
+from agentcli.prompts.tagged import (
+    Tag,
+    between,
+    find_tags,
+    one_line,
+    shown,
+    tag_pattern,
+)
 from agentcli.records.settings import PromptSettings
 
-_TAGS = tagged.tag_pattern(r"think|explore|action|parallel|env_\w*")
+_TAGS = tag_pattern(r"think|explore|action|parallel|env_\w*")
 
 UNREADABLE = "Your last response held no readable action; nothing was done in any copy."
 
@@ -58,7 +65,7 @@ def read_parallel(response: str, copies: Collection[int], count: int) -> Answer:
     ones included. If a response names a copy above `count`, that is reported before any
     other problem.
     """
-    tags = tagged.find_tags(_TAGS, response)
+    tags = find_tags(_TAGS, response)
     names = [tag.name for tag in tags]
     # A tag inside the reasoning is not an attempt to act in that copy.
     thought = names.index("/think") if "/think" in names else -1
@@ -73,17 +80,17 @@ def read_parallel(response: str, copies: Collection[int], count: int) -> Answer:
         acting = tags[3:-1]
     elif len(acting) > 2:
         return Answer(problem="expected several actions inside one closed <parallel>")
-    reasoning = tagged.between(response, tags[0], tags[1])
+    reasoning = between(response, tags[0], tags[1])
     if not reasoning:
         return Answer(problem="<think> is empty")
     if not _are_pairs(acting):
-        sequence = tagged.shown(names[2:]) or "none"
+        sequence = shown(names[2:]) or "none"
         problem = f"expected closed <env_i> tags and nothing else; found {sequence}"
         return Answer(problem=problem)
     return _acting(response, reasoning, acting, copies)
 
 
-def _are_pairs(acting: list[tagged.Tag]) -> bool:
+def _are_pairs(acting: list[Tag]) -> bool:
     """Whether the tags are closed <env_i> pairs, one after another."""
     names = [tag.name for tag in acting]
     closings = [f"/{name}" for name in names[::2]]
@@ -92,7 +99,7 @@ def _are_pairs(acting: list[tagged.Tag]) -> bool:
 
 
 def _acting(
-    response: str, reasoning: str, acting: list[tagged.Tag], copies: Collection[int]
+    response: str, reasoning: str, acting: list[Tag], copies: Collection[int]
 ) -> Answer:
     """The answer of a response whose tags come in pairs."""
     numbers = {f"env_{number}": number for number in copies}
@@ -106,7 +113,7 @@ def _acting(
             return Answer(problem=problem)
         if number in actions:
             return Answer(problem=f"<{name}> acts twice")
-        actions[number] = tagged.one_line(tagged.between(response, opening, closing))
+        actions[number] = one_line(between(response, opening, closing))
     if not all(actions.values()):
         return Answer(problem="an <env_i> is empty")
     return Answer("think", reasoning, actions)
