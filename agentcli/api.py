@@ -181,7 +181,9 @@ def _assigned(
         walks.validate_tree(tree, f"tree {number}")
         credit = function(tree, settings)
         # The function may be the user's own.
-        walks.validate_credit(credit, tree, f"credit of tree {number}")
+        fault = registry.misfit(credit, tree)
+        if fault is not None:
+            raise DataError(f"credit of tree {number}: {fault}")
         yield CreditedTree(tree, credit)
 
 

@@ -111,7 +111,7 @@ def guarded(name: str, assign: Assign) -> Assign:
         except Exception as error:
             place = own_line(error) or f"credit.method {name}"
             raise AgentCliError(f"{place}: {type(error).__name__}: {error}") from error
-        fault = _misfit(credit, tree)
+        fault = misfit(credit, tree)
         if fault is not None:
             raise DataError(f"credit.method {name}: {fault}")
         return credit
@@ -119,7 +119,7 @@ def guarded(name: str, assign: Assign) -> Assign:
     return of_user
 
 
-def _misfit(credit: Any, tree: Tree) -> str | None:
+def misfit(credit: Any, tree: Tree) -> str | None:
     """Why credit is not of this tree, or of no tree; None if it fits."""
     if not isinstance(credit, Credit):
         return f"gave {type(credit).__name__}, and must give a Credit"
