@@ -194,7 +194,7 @@ class Command:
                 owner = f"--method {method}" if not option.hidden else option.path
                 raise UsageError(
                     f"{owner}: its setting `{option.name}` is called as the option "
-                    f"{option.shown} of agentcli {self.name}; rename the setting"
+                    f"{option.shown} of {self.name}; rename the setting"
                 )
         return (*options, *of_methods)
 

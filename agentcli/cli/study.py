@@ -160,7 +160,12 @@ def _plan(call: Call, chosen: "Study", out: Path) -> "StudyPlan":
 
     shard = parse_shard(call.values["shard"], "--shard")
     seeds = call.values["seeds"]
-    return plan(chosen, out, only=_only(call), seeds=seeds, shard=shard)
+    try:
+        return plan(chosen, out, only=_only(call), seeds=seeds, shard=shard)
+    except UsageError as error:
+        if str(error).startswith("--"):
+            raise
+        raise UsageError(f"{call.values['file']}: {error}") from error
 
 
 def _search(
