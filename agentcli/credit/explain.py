@@ -166,17 +166,22 @@ def account_of(
 ) -> list[Line | ScoreGroup]:
     """The lines and groups that explain the advantage of a row; [] if it has none.
 
-    Raises AgentCliError if they do not reproduce the advantage and the parts.
+    Raises AgentCliError if they cannot be computed, or do not reproduce the advantage
+    and the parts.
     """
     if entry.advantage is None:
         return []
-    account = Account(
-        # Some rows have equations of their own, such as CARL's only children.
-        evidence.equations or explainer.equations,
-        evidence,
-        entry.parts,
-        msgspec.to_builtins(settings),
-    )
+    # Some rows have equations of their own, such as CARL's only children.
+    equations = evidence.equations or explainer.equations
+    switches = msgspec.to_builtins(settings)
+    try:
+        account = Account(equations, evidence, entry.parts, switches)
+    except KeyError as error:
+        missing = f"{error} is no part of the row and no switch"
+        raise AgentCliError(f"the method's EQUATIONS: {missing}") from error
+    except (ArithmeticError, AttributeError, SyntaxError, TypeError) as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise AgentCliError(f"the method's EQUATIONS: {problem}") from error
     # Written with `not <=`, so that NaN differs.
     if not abs(account.advantage - entry.advantage) <= PRECISION * account.magnitude:
         raise AgentCliError(

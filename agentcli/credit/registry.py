@@ -25,7 +25,7 @@ from agentcli.errors import AgentCliError, DataError, UsageError
 from agentcli.records.section import nearest_of, read
 from agentcli.records.training_settings import Aggregate
 from agentcli.records.types import Credit, Tree
-from agentcli.registry import Registry, own_line
+from agentcli.registry import Registry, own_line, prints_aside
 
 if TYPE_CHECKING:
     from agentcli.credit.equations import Equation
@@ -103,7 +103,8 @@ def guarded(name: str, assign: Assign) -> Assign:
     @wraps(assign)
     def of_user(tree: Tree, settings: Any) -> Credit:
         try:
-            credit = assign(deepcopy(tree), settings)
+            with prints_aside():
+                credit = assign(deepcopy(tree), settings)
         except AgentCliError:
             raise
         except SystemExit as error:

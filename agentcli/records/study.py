@@ -244,9 +244,12 @@ class Study(Section, kw_only=True):
                 raise ValueError(f"{name}: needs one at least")
         if self.reference not in self.arms:
             raise ValueError(f"reference: there is no arm {self.reference}")
-        for name in (*self.arms, *self.starts):
-            if name.partition("-")[0] == DEMOS:
-                raise ValueError(f"{name}: names of {DEMOS} are its folders; rename it")
+        for section, names in (("arms", self.arms), ("starts", self.starts)):
+            for name in names:
+                if name.partition("-")[0] == DEMOS:
+                    raise ValueError(
+                        f"{section}.{name}: a folder of {DEMOS}; rename it"
+                    )
         for arm in self.arms:
             if arm in self.starts:
                 raise ValueError(f"arms: {arm} is the name of a start")

@@ -234,7 +234,7 @@ def test_an_account_that_comes_to_another_number_is_refused() -> None:
             Equation("baseline", "reward", "not what the method has"),
             Equation("advantage", "(reward - 0.5) / (2 ** -0.5 + 1e-6)", "right"),
         )
-    with pytest.raises(KeyError, match="nothing"):
+    with refusal(1, ("EQUATIONS", "'nothing'")):
         explained(Equation("advantage", "nothing", "a name that nobody gives"))
     right = explained(
         Equation("spread", "2 ** -0.5 * unit", "spread of 1 0"),

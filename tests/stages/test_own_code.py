@@ -144,3 +144,23 @@ def test_a_cell_of_a_changed_method_is_another_one() -> None:
     after = plan_quality(Path("q.yaml"), Path("out"))
     assert after.file("small", "mine", 0) != cells["mine"]
     assert after.file("small", "grpo", 0) == cells["grpo"]
+
+
+@pytest.mark.parametrize(
+    ("formula", "names"),
+    [("value - mean", "'mean'"), ("value -", "SyntaxError"), ("value / 0", "ZeroDivisionError")],
+)
+def test_equations_that_cannot_be_computed_are_named(formula: str, names: str) -> None:
+    run = grown()
+    equation = f'EQUATIONS = (Equation("value", None, "its value"), Equation("advantage", "{formula}", "all of it"))'
+    change("\n\n\ndef", f"\nfrom agentcli.credit.equations import Equation\n\n{equation}\n\n\ndef")
+    change("advantage=1.0)", 'advantage=1.0, parts={"value": 1.0})')
+    refused(agentcli("assign-credit", run, "--method", OWN, "--explain", "best", "-q"), 1, ("EQUATIONS", names))
+
+
+def test_what_a_method_prints_is_no_result() -> None:
+    run = grown()
+    change("    rows =", "    print('hello')\n    rows =")
+    ran = agentcli("assign-credit", run, "--method", OWN, "--json", "-q")
+    assert json.loads(ran.stdout)["stage"] == "assign-credit"
+    assert "hello" in ran.stderr
