@@ -10,12 +10,10 @@ from statistics import fmean
 from typing import NamedTuple
 
 from agentcli.analysis.tree_measures import tells_entropy
-from agentcli.credit.carl import first_phase
 from agentcli.credit.states import standing_states
-from agentcli.credit.survey import ROOT
 from agentcli.evaluation.episodes import episodes
 from agentcli.records.siblings import Branching
-from agentcli.records.trees import leaves, path
+from agentcli.records.trees import first_phase, leaves, path
 from agentcli.records.types import Count, Outcome, Record, Step, Tree
 
 OFTEN = 0.5
@@ -124,8 +122,7 @@ def draws(tree: Tree) -> list[Step]:
     ends = leaves(tree)
     if tree.roots is None:
         return ends
-    parents = [ROOT if step.parent is None else step.parent for step in tree.steps]
-    first = first_phase(parents, tree.roots)
+    first = first_phase(tree)
     return [leaf for leaf in ends if leaf.id in first]
 
 

@@ -16,9 +16,10 @@ CREDIT = method_option(
 UPDATE = method_option(
     "--update",
     "Steps: assigned (those with an advantage), critical (of these, those with a "
-    "sibling), all (a step without siblings takes the advantage of the step before).",
+    "sibling), forked (critical; in the first trajectories, where forked later), "
+    "all (a step without siblings takes the advantage of the step before).",
     metavar="WHICH",
-    values=fixed("assigned", "critical", "all"),
+    values=fixed("assigned", "critical", "forked", "all"),
     path="train.update",
 )
 RECOMPUTE = method_option(

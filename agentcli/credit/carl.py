@@ -38,6 +38,7 @@ from agentcli.credit.survey import ROOT, AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import Switches
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
+from agentcli.records.trees import first_phase, not_forked
 from agentcli.records.types import INHERITED, Credit, Tree
 
 ONLY_CHILD = "only child"
@@ -140,37 +141,11 @@ def _left_out(tree: Tree, survey: Survey, settings: CarlSettings) -> set[int]:
             "not known; sample with rollout --method carl (treerl, treerpo, arpo, "
             "spark), or leave credit.first_phase at all"
         )
-    first = first_phase(survey.parents, tree.roots)
     if settings.first_phase == "none":
-        return first
-    forked = set()
-    for step, parent in enumerate(survey.parents):
-        # A fork that only errored left its state with nothing to compare.
-        if survey.live[step] and step not in first:
-            forked.add(parent)
-    return {step for step in first if survey.parents[step] not in forked}
-
-
-def first_phase(parents: list[int], roots: int) -> set[int]:
-    """The steps of the first `roots` trajectories.
-
-    These are the first `roots` children of the initial state and, from each of them on,
-    the first child of every step, in the order of their ids.
-    """
-    first: set[int] = set()
-    begun = 0
-    continued: set[int] = set()
-    for step, parent in enumerate(parents):
-        if parent == ROOT:
-            begun += 1
-            if begun <= roots:
-                first.add(step)
-        # Forks get the next free index, so the first child of a step is the one that
-        # its own trajectory went on to.
-        elif parent in first and parent not in continued:
-            continued.add(parent)
-            first.add(step)
-    return first
+        return first_phase(tree)
+    # A fork that only errored left its state with nothing to compare.
+    live = {step for step, alive in enumerate(survey.live) if alive}
+    return not_forked(tree, live)
 
 
 def expected_rewards(survey: Survey) -> list[float]:

@@ -3,7 +3,7 @@
 Zhang et al. 2025, "RLVMR", section 3; release Tencent/digitalhuman.
 
     A = A_traj + w * A_tag        A_tag = (m - mean) / F over all steps of the tree with
-                                  the same tag
+                                  the same tag; w = (1 - alpha) / alpha of the paper
 
     planning     m = 1 if the episode succeeded
     explore      m = 1 if the action is new in this trajectory

@@ -48,7 +48,7 @@ def assign(tree: Tree, settings: TreerlSettings) -> Credit:
         penalty_above = (
             settings.invalid_penalty * penalised[parent] / survey.live[parent]
         )
-        # V(s) - V(root), the global term of eq. 26.
+        # V(s) - V(root), the global term of eq. 27.
         above_root = score - root_score
         if single:
             # A single trajectory has no other to compare with.

@@ -142,12 +142,13 @@ class TrainSettings(Section, kw_only=True):
     """The settings of this objective (validated by the objective)."""
     credit: str | None = None
     """Name of the credit file (credit/<name>.jsonl). None: the only one in the run."""
-    update: Literal["assigned", "critical", "all", "spread"] = "assigned"
+    update: Literal["assigned", "critical", "forked", "all", "spread"] = "assigned"
     """Which steps are trained on. assigned: steps with an advantage. critical: only
-    those of them that have a sibling (CARL, equation 13). all: also only children
-    without an assigned advantage, with the one they inherit (eq. 16). spread: those
-    with an advantage in trees where one of them is not 0, so that groups without spread
-    do not count in any mean (DAPO; see rollout.budget groups=N).
+    those of them that have a sibling (CARL, equation 13). forked: the same, but in the
+    first Tree.roots trajectories only those whose state was forked later. all: also
+    only children without an assigned advantage, with the one they inherit (eq. 16).
+    spread: those with an advantage in trees where one of them is not 0, so that groups
+    without spread do not count in any mean (DAPO; see rollout.budget groups=N).
     """
     learning_rate: Positive = 1e-6
     """AdamW's learning rate, constant after warm-up."""

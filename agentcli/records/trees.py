@@ -4,7 +4,7 @@ No traversal is recursive, so trees may have any depth.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -80,6 +80,39 @@ def paths(tree: Tree) -> list[list[Step]]:
 def unbroken_paths(tree: Tree) -> list[list[Step]]:
     """The trajectories that are not errored."""
     return [walk for walk in paths(tree) if walk[-1].outcome is not Outcome.ERRORED]
+
+
+def first_phase(tree: Tree) -> set[int]:
+    """The steps of the first Tree.roots trajectories, before any fork (CARL's N0).
+
+    These are the first children of the initial state and, from each of them on, the
+    first child of every step, in the order of their ids. No step without Tree.roots.
+    """
+    first: set[int] = set()
+    begun = 0
+    continued: set[int] = set()
+    for step in tree.steps:
+        if step.parent is None:
+            begun += 1
+            if begun <= (tree.roots or 0):
+                first.add(step.id)
+        # Forks get the next free index, so the first child of a step is the one that
+        # its own trajectory went on to.
+        elif step.parent in first and step.parent not in continued:
+            continued.add(step.parent)
+            first.add(step.id)
+    return first
+
+
+def not_forked(tree: Tree, live: Set[int]) -> set[int]:
+    """The steps of the first phase whose state was not forked later.
+
+    A fork counts if its step is in `live`. The first actions of the trajectories are
+    siblings from the start, and do not count as forked.
+    """
+    first = first_phase(tree)
+    forked = {step.parent for step in tree.steps if step.id in live - first}
+    return {step for step in first if tree.steps[step].parent not in forked}
 
 
 def depths(tree: Tree) -> list[int]:

@@ -49,7 +49,13 @@ from agentcli.records.faults import shown
 from agentcli.records.files import derive_seed
 from agentcli.records.pictures import folder_beside, read_picture
 from agentcli.records.step_rows import first_trajectories
-from agentcli.records.trees import path, read_trees, read_with_credit, unbroken_paths
+from agentcli.records.trees import (
+    not_forked,
+    path,
+    read_trees,
+    read_with_credit,
+    unbroken_paths,
+)
 from agentcli.records.types import (
     INHERITED,
     Credit,
@@ -245,8 +251,10 @@ def shared_entries(
     """
     trajectories = unbroken_paths(given.tree)
     entries = _trained_entries(given, update, counts)
-    if update == "critical":
+    if update in ("critical", "forked"):
         critical = _critical_steps(trajectories)
+        if update == "forked":
+            critical -= _not_forked(given, trajectories)
         counts.rows_not_critical += sum(entry.step not in critical for entry in entries)
         entries = [entry for entry in entries if entry.step in critical]
     shares = _shares(trajectories, entries)
@@ -348,6 +356,20 @@ def _critical_steps(trajectories: list[list[Step]]) -> set[int]:
     parents = {step.id: step.parent for steps in trajectories for step in steps}
     children = Counter(parents.values())
     return {step for step, parent in parents.items() if children[parent] > 1}
+
+
+def _not_forked(given: TreeAndCredit, trajectories: list[list[Step]]) -> set[int]:
+    """The steps of the first phase whose state was not forked (CARL Table 4 #1).
+
+    Raises DataError for a tree that does not record its first phase (Tree.roots).
+    """
+    if given.tree.roots is None:
+        raise DataError(
+            f"{given.place}: roots: is not set, so the first phase is not known; take "
+            "--update critical"
+        )
+    live = {step.id for steps in trajectories for step in steps}
+    return not_forked(given.tree, live)
 
 
 def _shares(trajectories: list[list[Step]], entries: list[StepCredit]) -> list[float]:

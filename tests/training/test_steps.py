@@ -1,14 +1,18 @@
 """Rows from trees and credit: shares worked by hand, and refusals that name file and line."""
 
 import copy
+import random
 from dataclasses import replace
 
 import msgspec
 import pytest
 from agentcli.credit import carl, grpo
 from agentcli.errors import DataError
-from agentcli.records.types import Outcome, StepCredit, Validity
+from agentcli.records.types import Outcome, StepCredit, Tree, Validity
 from agentcli.training.steps import RowCounts, TreeAndCredit, read_rows, shared_entries
+from credit_trees import ERRORED, FAILURE, SUCCESS
+from credit_trees import step as drawn_step
+from credit_trees import tree as drawn
 from refusal import refused
 from tiny_rollout import credit_of, write
 
@@ -110,6 +114,33 @@ def test_critical_rows_of_carl_are_those_it_assigns_and_all_rows_those_of_its_ow
     assert [replace(row, parts={}) for row in everything] == of_all
     assert len(everything) == len(plain) + counts.rows_inherited
     assert counts.rows_unassigned == 0
+
+
+def phased_tree(seed: int) -> Tree:
+    """Two to nine steps at random, of which one or two trajectories started from scratch."""
+    draw = random.Random(seed)
+    parents = [None] + [draw.choice([None, *range(n)]) for n in range(1, draw.randint(2, 9))]
+    ends = {n: draw.choice([SUCCESS, FAILURE, ERRORED]) for n in range(len(parents)) if n not in parents}
+    steps = [drawn_step(n, parent, outcome=ends.get(n)) for n, parent in enumerate(parents)]
+    for one in steps:
+        one.token_ids = [1]
+    return msgspec.structs.replace(drawn(*steps), roots=draw.randint(1, parents.count(None)))
+
+
+def test_forked_rows_are_those_that_carl_assigns_with_its_switch_of_that_name():
+    for seed in range(300):
+        tree = phased_tree(seed)
+        of_carl = carl.assign(tree, carl.CarlSettings(first_phase="forked"))
+        chosen = {row.step for row in of_carl.steps if row.advantage is not None}
+        credit = grpo.assign(tree, grpo.GrpoSettings(prefix="duplicate"))
+        entries = shared_entries(TreeAndCredit(tree, credit, 1, "tree", "credit"), "forked", RowCounts())
+        assert {entry.step for entry, _ in entries} == chosen, seed
+
+
+def test_forked_needs_to_know_the_first_trajectories(tree):
+    tree.roots = None
+    given = TreeAndCredit(tree, credit_of(tree, [1.0] * 5), 1, "tree", "credit")
+    refused(lambda: list(shared_entries(given, "forked", RowCounts())), 3, ("tree: roots", "--update critical"))
 
 
 def test_rows_hold_what_was_sampled(rollout):
