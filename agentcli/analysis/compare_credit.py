@@ -22,7 +22,7 @@ from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.trees import validate_credit
 from agentcli.records.types import Credit, Step, Tree
 from agentcli.reports.standing import Progress, Standing
-from agentcli.stages.trees import checked_trees
+from agentcli.stages.trees import checked_trees, note_lost_trees
 
 NextCredit = Callable[[Tree, str], Credit]
 """The credit of the next tree; its place in the file is for messages."""
@@ -182,7 +182,9 @@ def compare_credit(
     takers = [taker(source) for source in sources]
     comparison = Comparison(names)
     progress.start(Standing("compare", None))
+    held = 0
     for line, tree in checked_trees(trees):
+        held += 1
         place = f"{trees}:{line}"
         comparison.add(line, tree, [take(tree, place) for take in takers])
         progress.advance()
@@ -193,6 +195,7 @@ def compare_credit(
             f"{trees}: holds no steps; grow some trees with: agentcli rollout "
             f"--resume -o {run}"
         )
+    note_lost_trees(trees, held, progress)
     note_stale(sources, progress)
     return answer_of(comparison, sources, trees, most)
 

@@ -90,12 +90,12 @@ class Written(msgspec.Struct, kw_only=True):
     """The same row as stored in the credit file of RUN."""
 
     file: str
-    method: str
-    """As assign-credit takes it."""
     advantage: float | None
     same: bool
     settings: dict[str, list[Any]]
     """Switches that differ, as name -> [in the file, here]."""
+    method: str | None = None
+    """As assign-credit takes it; None: by the name that the credit has."""
 
 
 class ExplainedStep(msgspec.Struct, kw_only=True):

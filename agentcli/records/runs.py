@@ -233,17 +233,21 @@ class RunDirectory:
                 return name, stages[name]
         return None
 
-    def lost_trees(self, held: int) -> str | None:
-        """What is wrong if the manifest does not record `held` trees.
+    def lost_trees(self, held: int | None = None) -> str | None:
+        """What is wrong if the stage that writes trees has not ended.
 
-        None if the numbers agree, or if no finished stage wrote trees.
+        Or if the manifest does not record `held` trees. None if all is well, or if no
+        stage wrote the trees.
         """
         grown = self.grown()
         if grown is None:
-            return None
+            begun = [stage for stage in GROWN_BY if self.begun(stage).is_file()]
+            if not begun:
+                return None
+            return f"{begun[0]} has not ended; go on with: {self.resuming(begun[0])}"
         stage, record = grown
         wanted = record.counts.get("trees", held)
-        if wanted == held:
+        if held is None or wanted == held:
             return None
         again = self.resuming(stage)
         return f"holds {held} trees, not the {wanted} of manifest.json; go on with: {again}"

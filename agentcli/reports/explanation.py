@@ -110,10 +110,11 @@ def _result(explained: ExplainedStep, step: Explanation) -> Iterator[str]:
         yield f"parts        {parts} (the method gives no account of its arithmetic)"
     if explained.written is not None:
         run = Path(explained.trees).parent
-        yield f"written      {_written(explained.written, run)}"
+        method = explained.written.method or step.method
+        yield f"written      {_written(explained.written, run, method)}"
 
 
-def _written(written: Written, run: Path) -> str:
+def _written(written: Written, run: Path, method: str) -> str:
     """What RUN's credit file says of the same row."""
     file = written.file
     if written.same:
@@ -123,7 +124,7 @@ def _written(written: Written, run: Path) -> str:
         differences.append(f"credit.{name} {there} there, {here} here")
     reason = ", ".join(differences)
     if not reason:
-        again = ["agentcli", "assign-credit", str(run), "--method", written.method]
+        again = ["agentcli", "assign-credit", str(run), "--method", method]
         command = join([*again, "--overwrite"])
         reason = (
             "not of these trees, or of the method, as they are; write it again with: "

@@ -222,6 +222,10 @@ async def perform(
             f"{settings.rollout.leaves} of each of {counts['tasks']:,} tasks; "
             "--tasks N takes fewer"
         )
+    votes = plan.command == "test-time-branch"
+    if settings.policy.temperature == 0 and (votes or settings.rollout.leaves > 1):
+        alike = "the candidates of a vote" if votes else "the samples of a task"
+        note(f"warning: at temperature 0 {alike} are alike; set --temperature above 0")
     before: EpisodesByTask = {}
     if session.resumed and is_there(plan.episodes):
         before = grouped(read_records(plan.episodes, Episode))

@@ -45,7 +45,7 @@ from agentcli.registry import nearest
 from agentcli.reports.show.trees import trees_file
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.model_card import model_card
-from agentcli.stages.trees import checked_trees, count_trees
+from agentcli.stages.trees import checked_trees, count_trees, note_lost_trees
 from agentcli.training.demonstrations import left_out
 from agentcli.training.steps import PairCounts, read_pairs
 
@@ -163,6 +163,9 @@ def plan(run: Path, form: str | None, out: Path | None, **options: Any) -> Expor
         raise UsageError(f"{out} is a folder that holds no model; name a new one")
     if form != "model" and out.is_dir():
         raise UsageError(f"{out} is a folder; name a file in it with -o FILE")
+    ending = Path(FORMS[form].file).suffix
+    if ending != out.suffix in {Path(one.file).suffix for one in FORMS.values()} - {""}:
+        raise UsageError(f"{out}: --to {form} writes {ending or 'a folder'}; rename it")
     export_plan = ExportPlan(run=run, form=form, out=out, **chosen)
     for source in export_plan.inputs().values():
         if source is not None and out.exists() and out.samefile(source):
@@ -179,6 +182,8 @@ def perform(plan: ExportPlan, progress: Progress) -> dict[str, int]:
         progress.start(Standing(f"export {plan.form}", None))
     counts = FORMS[plan.form].write(plan, progress)
     progress.stop()
+    if plan.streams and plan.evaluation is None:
+        note_lost_trees(plan.trees, counts["trees"], progress)
     return counts
 
 

@@ -176,10 +176,12 @@ def check_model(
 
     Messages use `setting` for the model, `option` for how to name another one, and
     `maker` for the command that makes one. Raises MissingError if a path does not
-    exist, DataError for a directory with incomplete weights.
+    exist, UsageError for a file, DataError for a directory with incomplete weights.
     """
     if model is None:
         return
+    if Path(model).is_file():
+        raise UsageError(f"{setting}: {model} is a file; name its directory")
     # A hub id has at most one slash; runs and links are not on the hub.
     begins_as_path = model.startswith((".", "/", "~", "runs/"))
     is_path = begins_as_path or model.count("/") > 1 or os.path.islink(model)

@@ -11,12 +11,13 @@ from pathlib import Path
 from agentcli.errors import AgentCliError, DataError, MissingError, UsageError, word_of
 from agentcli.policies.load import (
     ADAPTER,
+    CONFIG,
     adapter_base,
     check_weights,
     first_line,
     is_adapter,
 )
-from agentcli.records.regular import read_regular
+from agentcli.records.regular import is_there, read_regular
 from agentcli.records.runs import RunDirectory
 from agentcli.stages.model_card import model_card
 
@@ -81,6 +82,9 @@ def plan(
         raise DataError(
             f"{folder}: no such directory; train a model with: agentcli train {word_of(run)}"
         )
+    # Everything below it is uploaded: it must be a model's.
+    if not any(is_there(folder / name) for name in (CONFIG, ADAPTER)):
+        raise DataError(f"{folder}: holds no {CONFIG}; name the folder of a model")
     check_weights(str(folder))
     if is_adapter(str(folder)):
         _refuse_local_base(folder, run, repo)

@@ -30,7 +30,7 @@ from agentcli.stages.plan import (
 )
 from agentcli.stages.resolve import find_run
 from agentcli.stages.session import Session, updates_bar
-from agentcli.stages.trees import checked_trees, count_trees
+from agentcli.stages.trees import checked_trees, count_trees, note_lost_trees
 from agentcli.training.objectives import check_sharding
 
 
@@ -107,6 +107,7 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
     # One tree of each is enough to find a file without trees before a model is loaded.
     for path in plan.trees:
         next(checked_trees(path, "demos"))
+        note_lost_trees(path, None, session.progress)
     session.progress.wait("loading model")
     if plan.model != TINY:
         existing(plan.model, "sft.model")

@@ -37,7 +37,7 @@ from agentcli.stages.plan import (
 )
 from agentcli.stages.rollout import results_of_run
 from agentcli.stages.session import Session, updates_bar
-from agentcli.stages.trees import checked_trees, count_trees
+from agentcli.stages.trees import checked_trees, count_trees, note_lost_trees
 from agentcli.training.objectives import (
     CriticOptions,
     Objective,
@@ -294,6 +294,7 @@ def perform(
     objective = make_objective(settings.train.objective)
     _check_model(plan, objective)
     note = warn or session.progress.note
+    note_lost_trees(plan.trees, None, session.progress)
     if _carries(settings) and not plan.carry:
         session.progress.note(f"fresh optimiser: no {plan.carried} to carry on")
     limit = settings.train.microbatch_limit

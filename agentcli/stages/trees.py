@@ -45,8 +45,8 @@ def count_trees(path: Path) -> int:
     return sum(1 for _ in checked_trees(path, "rollout (or demos)"))
 
 
-def note_lost_trees(path: Path, held: int, progress: Progress) -> None:
-    """Notes if the file has another number of trees than its run's manifest says."""
+def note_lost_trees(path: Path, held: int | None, progress: Progress) -> None:
+    """Notes if trees are still to come, or are not the number of the run's manifest."""
     fault = RunDirectory(path.parent).lost_trees(held)
     if fault is not None:
         progress.note(f"warning: {path}: {fault}")

@@ -100,6 +100,7 @@ def test_an_adapter_whose_base_only_this_machine_has_is_not_uploaded() -> None:
         (("runs/none", "me/agent"), 3, "runs/none", "agentcli rollout"),
         ((str(DEMOS), "me/agent"), 3, "runs/demos/checkpoint", "agentcli train"),
         ((str(LOOP), "me/agent", "--card", "none.md"), 3, "none.md", ""),
+        ((str(LOOP), "me/agent", "--folder", "."), 3, "config.json", "name the folder"),
     ],
 )
 def test_what_cannot_be_uploaded_is_refused(words: tuple[str, ...], code: int, names: str, remedy: str) -> None:

@@ -35,3 +35,20 @@ def test_an_evaluation_that_takes_long_says_how_many_episodes(words: tuple[str, 
     (line,) = [line for line in done.stderr.splitlines() if "episodes to play" in line]
     assert line.split()[0] == str(2 * episodes)
     assert ("k ends at 2" in done.stderr) == (words[0] == "pass-at-k")
+
+
+@pytest.mark.parametrize(
+    "words", [("eval", "--samples", "2"), ("pass-at-k", "-n", "2", "-k", "1"), ("test-time-branch",)]
+)
+def test_at_temperature_0_it_says_that_samples_are_alike(words: tuple[str, ...]) -> None:
+    asked = (words[0], "runs/x", *words[1:], "--model", START, "--split", "test", "--tasks", "1")
+    greedy = agentcli(*asked, "--temperature", "0", "-o", "greedy")
+    assert greedy.code == 0, greedy
+    assert "alike" in greedy.stderr
+    assert "alike" not in agentcli(*asked, "--temperature", "1", "-o", "sampled").stderr
+
+
+def test_a_dry_run_refuses_a_file_as_a_model() -> None:
+    Path("notes.txt").write_text("no model", encoding="utf-8")
+    words = ("eval", "runs/x", "--model", "notes.txt", "--split", "test", "-o", "new", "--dry-run", "-q")
+    refused(agentcli(*words), 2, ("notes.txt", "is a file"))

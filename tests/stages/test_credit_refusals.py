@@ -214,3 +214,17 @@ def test_trees_that_were_lost_after_the_rollout_ended_are_missed(run: Path) -> N
     assert answer.exit_code == 0, answer.output
     fault = "holds 2 trees, not the 3 of manifest.json; go on with: agentcli rollout --resume -o run"
     assert f"warning: run/trees.jsonl: {fault}" in answer.stderr
+    assert f"warning: run/trees.jsonl: {fault}" in asked("export", "run", "--to", "messages", "--all").stderr
+
+
+def test_trees_of_a_rollout_that_has_not_ended_are_not_taken_as_all(run: Path) -> None:
+    (run / "manifest.json").unlink()
+    fault = "warning: run/trees.jsonl: rollout has not ended; go on with: agentcli rollout --resume -o run"
+    for words in (
+        COMMANDS["assign"],
+        ("export", "run", "--to", "messages", "--all"),
+        ("credit", "compare", "run", "grpo", "carl"),
+    ):
+        answer = asked(*words)
+        assert answer.exit_code == 0, answer.output
+        assert fault in answer.stderr, words

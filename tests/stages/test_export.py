@@ -283,6 +283,9 @@ def test_trees_without_a_success_are_no_messages_and_no_preferences(run: Path) -
         (("--to", "messages", "-o", ".", "--overwrite"), 2, "is a folder", "-o FILE"),
         (("--to", "messages", "-o", "other.jsonl"), 2, "other.jsonl", "--overwrite"),
         (("--to", "messages", "-o", "trees.jsonl", "--overwrite"), 2, "trees.jsonl", "-o"),
+        (("--to", "messages", "-o", "steps.parquet"), 2, "steps.parquet", ".jsonl"),
+        (("--to", "parquet", "-o", "steps.jsonl"), 2, "steps.jsonl", ".parquet"),
+        (("--to", "model", "-o", "model.md"), 2, "model.md", "a folder"),
     ],
 )
 def test_what_cannot_be_exported_is_refused(
