@@ -9,7 +9,7 @@ ties. Every random draw has a fixed seed.
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import add
 from statistics import NormalDist, fmean
 from typing import Any
@@ -31,7 +31,11 @@ thirds and sevenths differ.
 """
 Interval = tuple[float, float]
 """Low and high end, at 95 %."""
+WithInterval = tuple[float, float, float]
+"""A value, and the low and high end of its interval."""
 Values = NDArray[np.float64]
+Groups = Sequence[Sequence[float]]
+"""The values of each task."""
 
 
 def wilson(successes: int, total: int) -> Interval:
@@ -39,8 +43,9 @@ def wilson(successes: int, total: int) -> Interval:
     if total == 0:
         return 0.0, 1.0
     rate = successes / total
-    shrinkage = 1 + Z_SQUARED / total
-    centre = (rate + Z_SQUARED / (2 * total)) / shrinkage
+    pull = Z_SQUARED / total
+    shrinkage = 1 + pull
+    centre = (rate + pull / 2) / shrinkage
     sampling = rate * (1 - rate) / total
     variance = sampling + Z_SQUARED / (4 * total * total)
     half = Z / shrinkage * math.sqrt(variance)
@@ -50,7 +55,7 @@ def wilson(successes: int, total: int) -> Interval:
     return low, high
 
 
-def clustered_bootstrap(groups: Sequence[Sequence[float]]) -> Interval:
+def clustered_bootstrap(groups: Groups) -> Interval:
     """Percentile interval of the overall mean when whole groups are drawn again.
 
     groups: one sequence of values in [0, 1] per task, its samples; empty ones are left
@@ -61,9 +66,10 @@ def clustered_bootstrap(groups: Sequence[Sequence[float]]) -> Interval:
         return 0.0, 1.0
     sums, sizes = _sums_and_sizes(observed)
     if np.ptp(sums / sizes) < TIE:
-        rate = float(_ratio(sums, sizes))
+        rate = float(_mean(sums, sizes))
         return _unseen_interval(rate, 0.0, len(observed))
-    return _bootstrap(_ratio, sums, sizes)
+    means = _resampled_means(sums, sizes)
+    return _percentiles(means)
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -92,14 +98,13 @@ def mcnemar_exact(before: Sequence[bool], after: Sequence[bool]) -> float:
     discordant = gained + lost
     # Integers up to the last division: 2**n soon exceeds what floats count.
     patterns = 0
-    for count in range(min(gained, lost) + 1):
+    fewer = min(gained, lost)
+    for count in range(fewer + 1):
         patterns += math.comb(discordant, count)
     return _two_sided(patterns, discordant)
 
 
-def paired_bootstrap(
-    first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]
-) -> tuple[float, float, float]:
+def paired_bootstrap(first: Groups, second: Groups) -> WithInterval:
     """(difference, low, high) of the overall means, second minus first.
 
     Whole tasks are drawn again, each with the values that both have there. first,
@@ -108,14 +113,19 @@ def paired_bootstrap(
     """
     if not first:
         return 0.0, -1.0, 1.0
-    before = _sums_and_sizes(first)
-    after = _sums_and_sizes(second)
-    gain = float(_gain(*before, *after))
-    rates_before = before[0] / before[1]
-    rates_after = after[0] / after[1]
+    sums_before, sizes_before = _sums_and_sizes(first)
+    sums_after, sizes_after = _sums_and_sizes(second)
+    mean_before = _mean(sums_before, sizes_before)
+    mean_after = _mean(sums_after, sizes_after)
+    gain = float(mean_after - mean_before)
+    rates_before = sums_before / sizes_before
+    rates_after = sums_after / sizes_after
     if np.ptp(rates_after - rates_before) < TIE:
         return gain, *_unseen_interval(gain, -1.0, len(first))
-    return gain, *_bootstrap(_gain, *before, *after)
+    # By the fixed seed both draw the same tasks, so the resamples are paired.
+    means_before = _resampled_means(sums_before, sizes_before)
+    means_after = _resampled_means(sums_after, sizes_after)
+    return gain, *_percentiles(means_after - means_before)
 
 
 def wilcoxon_exact(differences: Sequence[float]) -> float:
@@ -139,14 +149,13 @@ def wilcoxon_exact(differences: Sequence[float]) -> float:
     ways = [1]
     for size in sizes:
         padding = [0] * ranks[size]
-        ways = list(map(add, ways + padding, padding + ways))
-    positive = [value for value in nonzero if value > 0]
-    # The sums of both signs add up to the largest rank sum there is.
-    positive_sum = sum(ranks[value] for value in positive)
-    negative_sum = len(ways) - 1 - positive_sum
-    smaller = min(positive_sum, negative_sum)
-    patterns = sum(ways[: smaller + 1])
-    return _two_sided(patterns, len(sizes))
+        negative = ways + padding
+        positive = padding + ways
+        ways = list(map(add, negative, positive))
+    rank_sum = sum(ranks[value] for value in nonzero if value > 0)
+    at_most = sum(ways[: rank_sum + 1])
+    at_least = sum(ways[rank_sum:])
+    return _two_sided(min(at_most, at_least), len(sizes))
 
 
 def _two_sided(patterns: int, coins: int) -> float:
@@ -156,37 +165,29 @@ def _two_sided(patterns: int, coins: int) -> float:
     return min(1.0, 2 * tail)
 
 
-def _sums_and_sizes(groups: Sequence[Sequence[float]]) -> tuple[Values, Values]:
+def _sums_and_sizes(groups: Groups) -> tuple[Values, Values]:
     """The sum and the number of every task's values."""
-    sums = np.fromiter(map(sum, groups), np.float64)
-    sizes = np.fromiter(map(len, groups), np.float64)
+    sums = np.fromiter(map(sum, groups), float)
+    sizes = np.fromiter(map(len, groups), float)
     return sums, sizes
 
 
-def _ratio(sums: Values, sizes: Values) -> Any:
+def _mean(sums: Values, sizes: Values) -> Any:
     """The mean over all values: one number, or one for each resample."""
-    return sums.sum(axis=-1) / sizes.sum(axis=-1)
+    totals = sums.sum(axis=-1)
+    counts = sizes.sum(axis=-1)
+    return totals / counts
 
 
-def _gain(
-    sums_before: Values,
-    sizes_before: Values,
-    sums_after: Values,
-    sizes_after: Values,
-) -> Any:
-    """The second overall mean less the first."""
-    before = _ratio(sums_before, sizes_before)
-    return _ratio(sums_after, sizes_after) - before
-
-
-def _bootstrap(statistic: Callable[..., Any], *by_task: Values) -> Interval:
-    """Percentile interval of `statistic` when tasks are drawn again."""
-    tasks = len(by_task[0])
+def _resampled_means(sums: Values, sizes: Values) -> Any:
+    """The mean over all values of each resample, in which tasks are drawn again."""
+    tasks = len(sums)
     generator = np.random.default_rng(SEED)
-    # One draw for all columns: a task keeps its values of both runs, so the
-    # resamples are paired.
     draws = generator.integers(0, tasks, size=(RESAMPLES, tasks))
-    values = statistic(*(column[draws] for column in by_task))
+    return _mean(sums[draws], sizes[draws])
+
+
+def _percentiles(values: Values) -> Interval:
     tails = [1 - UPPER_TAIL, UPPER_TAIL]
     low, high = np.quantile(values, tails)
     return float(low), float(high)
@@ -205,7 +206,7 @@ def _unseen_interval(value: float, least: float, tasks: int) -> Interval:
     return low, high
 
 
-def paired_t(differences: Sequence[float]) -> tuple[float, float, float]:
+def paired_t(differences: Sequence[float]) -> WithInterval:
     """(mean, low, high) of paired differences, by Student's t with n - 1 degrees.
 
     Raises ValueError without any.
@@ -215,12 +216,14 @@ def paired_t(differences: Sequence[float]) -> tuple[float, float, float]:
         # One difference says nothing about others.
         return centre, -math.inf, math.inf
     # Without any spread but rounding, t is a division by 0, and scipy gives NaN.
-    if max(differences) - min(differences) < TIE:
+    spread = max(differences) - min(differences)
+    if spread < TIE:
         return centre, centre, centre
     # Loaded where it is needed: only studies over seeds ask.
     from scipy import stats
 
-    interval = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+    test = stats.ttest_1samp(differences, 0)
+    interval = test.confidence_interval(0.95)
     return centre, float(interval.low), float(interval.high)
 
 
