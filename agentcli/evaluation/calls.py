@@ -5,7 +5,7 @@ each of them, since the distribution at step t is over trajectories.
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 import msgspec
@@ -42,24 +42,19 @@ class CallShares(msgspec.Struct, kw_only=True):
 
 def call_shares(trees: Iterable[Tree]) -> list[CallShares]:
     """The calls of all steps together, then of step 1, 2, ..."""
-    by_step: list[Counter[str]] = []
-    walked: list[int] = []
-    trajectories = 0
+    by_step: dict[int, Counter[str]] = defaultdict(Counter)
+    walked: Counter[int] = Counter()
     for tree in trees:
         for steps in unbroken_paths(tree):
-            trajectories += 1
-            for number, step in enumerate(steps):
-                if number == len(by_step):
-                    by_step.append(Counter())
-                    walked.append(0)
+            for number, step in enumerate(steps, 1):
                 # A response in copies may make several calls.
                 names = [_name(act) for _, act in acts_by_copy(step)]
                 by_step[number].update(names or [NO_CALL])
                 walked[number] += 1
-    together = sum(by_step, Counter[str]())
-    shares = [_shares(None, together, trajectories)]
-    for number, counts in enumerate(by_step):
-        shares.append(_shares(number + 1, counts, walked[number]))
+    together = sum(by_step.values(), Counter[str]())
+    shares = [_shares(None, together, walked[1])]
+    for number, counts in by_step.items():
+        shares.append(_shares(number, counts, walked[number]))
     return shares
 
 
@@ -72,10 +67,12 @@ def _name(act: Step | Move) -> str:
 
 
 def _shares(step: int | None, counts: Counter[str], trajectories: int) -> CallShares:
-    tools = {name: counts[name] for name in counts.keys() - NO_TOOL}
+    tools = counts.keys() - NO_TOOL
+    calls = [counts[tool] for tool in tools]
+    total = sum(calls)
     terms = []
-    for count in tools.values():
-        share = count / sum(tools.values())
+    for count in calls:
+        share = count / total
         terms.append(-share * math.log(share))
     # Equally frequent ones in the order of their names.
     by_name = Counter(dict(sorted(counts.items())))

@@ -5,6 +5,7 @@ evaluation early, the paired tests leave out the tasks that it did not play.
 """
 
 from collections.abc import Mapping, Sequence
+from operator import sub
 from statistics import fmean
 
 from msgspec import UNSET, Struct, UnsetType
@@ -13,7 +14,13 @@ from msgspec.structs import asdict
 from agentcli.evaluation import statistics
 from agentcli.evaluation.growth import Growth
 from agentcli.evaluation.record import Rate, Results, rated
-from agentcli.evaluation.summary import by_kind, results_of, successes_by_task
+from agentcli.evaluation.summary import (
+    Episodes,
+    by_kind,
+    results_of,
+    share,
+    successes_by_task,
+)
 from agentcli.evaluation.training import LoopCost
 from agentcli.records.study import SeedDifference
 from agentcli.records.types import Episode, Ledger
@@ -103,44 +110,46 @@ class RunComparison(
     """What the sides' loops did not spend alike, in words."""
 
 
-def side_by_side(
-    evaluations: Mapping[str, Sequence[Episode]],
-) -> dict[str, ComparedEvaluation]:
+def side_by_side(evaluations: Mapping[str, Episodes]) -> dict[str, ComparedEvaluation]:
     """The results of each evaluation by name, overall and by task kind.
 
     All but the first are tested against the first.
     """
     compared: dict[str, ComparedEvaluation] = {}
-    first: Sequence[Episode] | None = None
+    first: Episodes | None = None
     first_kinds: dict[str, list[Episode]] = {}
     for name, rows in evaluations.items():
+        rows_by_kind = by_kind(rows)
         kinds = {}
-        for kind, of_kind in by_kind(rows).items():
-            reference = None if first is None else first_kinds.get(kind, [])
+        for kind, of_kind in rows_by_kind.items():
+            reference = None
+            if first is not None:
+                reference = first_kinds.get(kind, [])
             kinds[kind] = _compared(of_kind, reference)
         overall = _compared(rows, first)
         compared[name] = ComparedEvaluation(**asdict(overall), kinds=kinds)
         if first is None:
             first = rows
-            first_kinds = by_kind(rows)
+            first_kinds = rows_by_kind
     return compared
 
 
-def paired(first: Sequence[Episode], other: Sequence[Episode]) -> PairedTests:
+def paired(first: Episodes, other: Episodes) -> PairedTests:
     """The change from `first` to `other`, over the tasks that both walked."""
+    # A budget may have ended one of them early: only what both played is compared.
+    tasks = {row.task for row in first} & {row.task for row in other}
+    first = [row for row in first if row.task in tasks]
+    other = [row for row in other if row.task in tasks]
     before = successes_by_task(first)
     after = successes_by_task(other)
-    tasks = [task for task in before if task in after]
-    samples_before = [before[task] for task in tasks]
-    samples_after = [after[task] for task in tasks]
+    samples_before = list(before.values())
+    samples_after = [after[task] for task in before]
     difference, low, high = statistics.paired_bootstrap(samples_before, samples_after)
-    gains = []
-    for task in tasks:
-        gain = fmean(after[task]) - fmean(before[task])
-        gains.append(gain)
-    # A budget may have ended one of them early: only what both played is compared.
-    cost_before = charged([row for row in first if row.task in after])
-    cost_after = charged([row for row in other if row.task in before])
+    rates_before = map(fmean, samples_before)
+    rates_after = map(fmean, samples_after)
+    gains = list(map(sub, rates_after, rates_before))
+    cost_before = charged(first)
+    cost_after = charged(other)
     return PairedTests(
         tasks=len(tasks),
         gained=sum(gain > 0 for gain in gains),
@@ -164,31 +173,34 @@ def over_benchmarks(gains: Mapping[str, Sequence[float]]) -> dict[str, SignedRan
     return tests
 
 
-def charged(rows: Sequence[Episode]) -> Ledger:
+def charged(rows: Episodes) -> Ledger:
     """The cost of the episodes together."""
     ledgers = [row.ledger for row in rows if row.ledger is not None]
     return sum(ledgers, Ledger())
 
 
-def _compared(
-    rows: Sequence[Episode], reference: Sequence[Episode] | None
-) -> ComparedResults:
+def _compared(rows: Episodes, reference: Episodes | None) -> ComparedResults:
     """The results of `rows`, tested against `reference` where there is one."""
-    solved = [any(samples) for samples in successes_by_task(rows).values()]
-    rate = sum(solved) / len(solved) if solved else 0.0
-    return ComparedResults(
+    tasks = successes_by_task(rows)
+    solved = sum(map(any, tasks.values()))
+    interval = statistics.wilson(solved, len(tasks))
+    compared = ComparedResults(
         **asdict(results_of(rows)),
-        solved=rated(rate, statistics.wilson(sum(solved), len(solved))),
+        solved=rated(share(solved, len(tasks)), interval),
         ledger=charged(rows),
-        against=UNSET if reference is None else paired(reference, rows),
     )
+    if reference is not None:
+        compared.against = paired(reference, rows)
+    return compared
 
 
 def _mcnemar(before: Samples, after: Samples) -> float | None:
     """McNemar's p-value over tasks. None without any, and for several samples a task."""
+    if not before:
+        return None
     # The test counts tasks that turned: several samples have no single outcome.
-    several = any(len(samples) > 1 for samples in before + after)
-    if not before or several:
+    most = max(map(len, before + after))
+    if most > 1:
         return None
     first = [won for (won,) in before]
     second = [won for (won,) in after]
@@ -196,4 +208,6 @@ def _mcnemar(before: Samples, after: Samples) -> float | None:
 
 
 def _ratio(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+    if whole == 0:
+        return None
+    return part / whole

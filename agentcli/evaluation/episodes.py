@@ -97,7 +97,8 @@ def ending(trajectory: Sequence[Step]) -> str:
     tail = trajectory[-TAIL:]
     validities = [step.validity for step in tail]
     # Of the whole trajectory, since a late move may repeat an early one.
-    repeated = repetitions(trajectory) - repetitions(trajectory[: -len(tail)])
+    earlier = trajectory[: -len(tail)]
+    repeated = repetitions(trajectory) - repetitions(earlier)
     # A malformed response has no admissible action, and an inadmissible one may repeat.
     counts = {
         Validity.MALFORMED: validities.count(Validity.MALFORMED),

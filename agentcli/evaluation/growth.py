@@ -119,6 +119,9 @@ def totals(trees: Iterable[TreeShape]) -> Growth:
     leaves = sum(map(len, successes))
     rate = sum(map(sum, successes)) / max(1, leaves)
     responses = max(1, counts["responses"])
+    cut = None
+    if counts["asked"]:
+        cut = counts["cut"] / responses
     return Growth(
         **asdict(cost_of(ledger, leaves)),
         method=", ".join(methods),
@@ -127,7 +130,7 @@ def totals(trees: Iterable[TreeShape]) -> Growth:
         errored=errored,
         explore=counts["explore"] / responses,
         malformed=counts["malformed"] / responses,
-        cut=counts["cut"] / responses if counts["asked"] else None,
+        cut=cut,
         distinct_at_start=branching.at_start.share,
         distinct_of_forks=branching.of_forks.share,
         forks_by_depth=shares_by_depth(branching.forks),
@@ -136,11 +139,12 @@ def totals(trees: Iterable[TreeShape]) -> Growth:
 
 def cost_of(ledger: Ledger, leaves: int) -> Cost:
     """The shares and means of a ledger. `leaves`: how many the trees have."""
+    divisor = max(1, leaves)
     return Cost(
         shared=ledger.shared_prompt_tokens / max(1, ledger.prompt_tokens),
         distinct=Siblings(ledger.siblings, ledger.distinct_siblings).share,
-        steps_per_leaf=ledger.steps / max(1, leaves),
-        tokens_per_leaf=ledger.generated_tokens / max(1, leaves),
+        steps_per_leaf=ledger.steps / divisor,
+        tokens_per_leaf=ledger.generated_tokens / divisor,
         ledger=ledger,
     )
 

@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from statistics import fmean
 from typing import Any, Literal
 
 from msgspec.structs import asdict
@@ -9,6 +11,8 @@ from msgspec.structs import asdict
 from agentcli.evaluation.record import Rate, Results, ResultsByKind, SuccessRate, rated
 from agentcli.evaluation.statistics import clustered_bootstrap, pass_at_k, wilson
 from agentcli.records.types import Episode, Outcome
+
+Episodes = Sequence[Episode]
 
 
 def summarise(episodes: Iterable[Episode]) -> ResultsByKind:
@@ -20,7 +24,7 @@ def summarise(episodes: Iterable[Episode]) -> ResultsByKind:
     return ResultsByKind(**asdict(results_of(rows)), kinds=kinds)
 
 
-def results_of(rows: Sequence[Episode]) -> Results:
+def results_of(rows: Episodes) -> Results:
     """The results of these episodes together.
 
     An errored episode does not count as a success, and has its own entry in `outcomes`:
@@ -39,14 +43,14 @@ def results_of(rows: Sequence[Episode]) -> Results:
         tasks=len({row.task for row in rows}),
         outcomes={outcome: outcomes[outcome] for outcome in Outcome},
         success=_success(rows),
-        score=_share(total("score"), count),
-        steps=_share(steps, count),
-        moves=_share(moves, count),
-        tokens=_share(total("tokens"), count),
-        repetitive=_share(total("repetitive_steps"), moves),
-        explore=_share(total("explore_steps"), steps),
-        malformed=_share(total("malformed_steps"), steps),
-        inadmissible=_share(total("inadmissible_steps"), moves),
+        score=share(total("score"), count),
+        steps=share(steps, count),
+        moves=share(moves, count),
+        tokens=share(total("tokens"), count),
+        repetitive=share(total("repetitive_steps"), moves),
+        explore=share(total("explore_steps"), steps),
+        malformed=share(total("malformed_steps"), steps),
+        inadmissible=share(total("inadmissible_steps"), moves),
     )
 
 
@@ -63,7 +67,7 @@ def by_kind(rows: Iterable[Episode]) -> dict[str, list[Episode]]:
     """The episodes by task kind, kinds sorted by name."""
     kinds: dict[str, list[Episode]] = {}
     # Sorting is stable: within a kind the tasks stay in the order of the panel.
-    for row in sorted(rows, key=lambda row: row.kind):
+    for row in sorted(rows, key=attrgetter("kind")):
         kinds.setdefault(row.kind, []).append(row)
     return kinds
 
@@ -84,26 +88,30 @@ def pass_at_k_summary(episodes: Iterable[Episode], k: int) -> dict[str, Rate]:
             chances.append(chance)
         # One value a task: its samples are already in the estimate.
         interval = clustered_bootstrap([[chance] for chance in chances])
-        mean = _share(sum(chances), len(chances))
+        mean = share(sum(chances), len(chances))
         table[str(attempts)] = rated(mean, interval)
     return table
 
 
-def _success(rows: Sequence[Episode]) -> SuccessRate:
+def _success(rows: Episodes) -> SuccessRate:
     """The share of success: with Wilson's interval, or a bootstrap clustered by task."""
     samples_by_task = list(successes_by_task(rows).values())
-    wins = sum(sum(samples) for samples in samples_by_task)
+    wins = sum(map(sum, samples_by_task))
     method: Literal["wilson", "bootstrap"] = "wilson"
     low, high = wilson(wins, len(rows))
     # Samples of one task are not independent observations.
-    if any(len(samples) > 1 for samples in samples_by_task):
+    if len(rows) > len(samples_by_task):
         low, high = clustered_bootstrap(samples_by_task)
         # Where tasks are alike there is nothing to draw, and it is Wilson's of tasks.
-        if len({sum(samples) / len(samples) for samples in samples_by_task}) > 1:
+        task_rates = set(map(fmean, samples_by_task))
+        if len(task_rates) > 1:
             method = "bootstrap"
-    rate = _share(wins, len(rows))
+    rate = share(wins, len(rows))
     return SuccessRate(rate=rate, low=low, high=high, interval=method)
 
 
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+def share(part: float, whole: float) -> float:
+    """The quotient; 0 of nothing."""
+    if whole == 0:
+        return 0.0
+    return part / whole

@@ -6,8 +6,10 @@ change from one iteration to the next. So success is reported as the loop's cour
 without interval, gain or test. Use an evaluation to measure what a loop achieved.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
+from operator import mul
 from pathlib import PurePath
 from statistics import fmean
 from typing import Any, TypeVar
@@ -138,13 +140,19 @@ class Iteration(Struct):
     @property
     def updated(self) -> int | None:
         """The responses with a gradient; None without a training, or one of pairs."""
-        if self.train is None or self.train.statistics.rows is None:
+        if self.train is None:
             return None
-        return self.train.statistics.rows - self.train.statistics.rows_skipped
+        learned = self.train.statistics
+        if learned.rows is None:
+            return None
+        return learned.rows - learned.rows_skipped
 
     @property
     def updates(self) -> int | None:
-        return None if self.train is None else self.train.statistics.updates
+        """Updates of the optimiser; None without a training."""
+        if self.train is None:
+            return None
+        return self.train.statistics.updates
 
     @property
     def seconds(self) -> dict[str, float | None]:
@@ -204,22 +212,30 @@ class LoopCost(Cost, kw_only=True):
 def training_cost(iterations: Sequence[Iteration]) -> LoopCost:
     """The cost of these iterations together; there is at least one."""
     rollouts = [one.rollout for one in iterations]
-    counts = [one.counts for one in rollouts]
-    leaves = sum(one.leaves for one in counts)
-    ledger = sum((one.ledger for one in rollouts), Ledger())
+    trees = leaves = errored = 0
+    ledger = Ledger()
+    success = []
+    for rollout in rollouts:
+        counts = rollout.counts
+        trees += counts.trees
+        leaves += counts.leaves
+        errored += counts.errored
+        ledger += rollout.ledger
+        success.append(counts.success / max(1, counts.leaves))
     seconds = {}
     # All iterations name the same parts, some of them without a duration.
     for part in iterations[0].seconds:
-        seconds[part] = _sum([one.seconds[part] for one in iterations])
+        durations = [one.seconds[part] for one in iterations]
+        seconds[part] = _sum(durations)
     return LoopCost(
         **asdict(cost_of(ledger, leaves)),
         method=_joined(one.settings.rollout.method for one in rollouts),
         credit=_joined(one.credit for one in iterations),
-        trees=sum(one.trees for one in counts),
+        trees=trees,
         leaves=leaves,
-        errored=sum(one.errored for one in counts),
+        errored=errored,
         forks_by_depth=_forks_by_depth(rollouts),
-        success_by_part=course([one.success / max(1, one.leaves) for one in counts]),
+        success_by_part=course(success),
         responses=_responses(iterations),
         updates=_sum([one.updates for one in iterations]),
         seconds=seconds,
@@ -232,22 +248,22 @@ def course(loop: Sequence[float], parts: int = PARTS) -> list[float]:
     A loop shorter than `parts` has as many parts as iterations.
     """
     parts = min(parts, len(loop))
-    values: list[list[float]] = [[] for _ in range(parts)]
+    values: dict[int, list[float]] = defaultdict(list)
     for place, value in enumerate(loop):
         part = place * parts // len(loop)
         values[part].append(value)
-    return [fmean(part_values) for part_values in values]
+    return list(map(fmean, values.values()))
 
 
 def _forks_by_depth(rollouts: Sequence[RolloutEntry]) -> list[float]:
     """The shares over all forks."""
     # Iterations without forks have no shares, and weigh nothing.
-    forks = sum(one.ledger.forks for one in rollouts)
+    forks = [one.ledger.forks for one in rollouts]
     every = [one.statistics.forks_by_depth for one in rollouts]
     shares = []
     for column in zip_longest(*every, fillvalue=0.0):
-        pairs = zip(rollouts, column, strict=True)
-        shares.append(sum(one.ledger.forks * share for one, share in pairs) / forks)
+        forks_there = map(mul, forks, column)
+        shares.append(sum(forks_there) / sum(forks))
     return shares
 
 
@@ -281,5 +297,5 @@ def _sum(values: Sequence[Number | None]) -> Number | None:
 
 def _joined(names: Iterable[str | None]) -> str | None:
     """The different names with commas; None without any."""
-    known = dict.fromkeys(name for name in names if name is not None)
+    known = dict.fromkeys(filter(None, names))
     return ", ".join(known) or None
