@@ -1,6 +1,7 @@
 """The quality of credit, as tables for terminal and Markdown."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -17,7 +18,7 @@ from agentcli.records.credit_quality import (
 from agentcli.records.files import write_atomic
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.output import print_answer
-from agentcli.reports.tables import markdown_page
+from agentcli.reports.tables import PlainTable, markdown_page, percent
 
 HEADS = (
     *("method", "steps", "scale", "bias", "variance", "cosine"),
@@ -66,69 +67,78 @@ def markdown(quality: CreditQuality) -> str:
     return markdown_page(quality.study["title"], tables(quality), remarks(quality))
 
 
-def tables(
-    quality: CreditQuality,
-) -> Iterator[tuple[str, Sequence[str], list[list[str]]]]:
-    """Title, heads and rows: all tunnels' cosines, each tunnel, and the knobs."""
-    by_place: dict[tuple[str, str], list[QualityCell]] = {}
+def tables(quality: CreditQuality) -> Iterator[PlainTable]:
+    """All tunnels' cosines, each tunnel, and the knobs."""
+    by_place: dict[tuple[str, str], list[QualityCell]] = defaultdict(list)
     for cell in quality.cells:
         if cell.unmeasured is None:
-            by_place.setdefault((cell.method, cell.tunnel), []).append(cell)
-    methods = list(dict.fromkeys(method for method, _ in by_place))
-    tunnels = list(quality.study["tunnels"])
+            by_place[cell.method, cell.tunnel].append(cell)
+    methods = dict.fromkeys(method for method, _ in by_place)
+    tunnels = quality.study["tunnels"]
     rows = []
     for method in methods:
-        cells = [by_place.get((method, tunnel), []) for tunnel in tunnels]
-        rows.append([method, *(_shown(_mean(some, "cosine")) for some in cells)])
+        cosines = [_mean(by_place[method, tunnel], "cosine") for tunnel in tunnels]
+        rows.append([method, *cosines])
     if tunnels:
         yield "cosine of an update with the true gradient", ("method", *tunnels), rows
-    for tunnel in tunnels:
-        about = quality.study["tunnels"][tunnel]["about"]
+    for tunnel, settings in tunnels.items():
         rows = []
         for method in methods:
-            some = by_place.get((method, tunnel), [])
-            if some:
-                rows.append([method, *_row(some)])
-        success = {}
-        for cell in quality.cells:
-            if cell.tunnel == tunnel:
-                success[cell.seed] = cell.success
-        rate = ", ".join(f"{100 * one:.1f}" for one in success.values())
-        yield f"{tunnel}: {about}; success {rate} %", HEADS, rows
+            cells = by_place[method, tunnel]
+            if cells:
+                rows.append([method, *_row(cells)])
+        rates = ", ".join(map(percent, _success(quality, tunnel)))
+        yield f"{tunnel}: {settings['about']}; success {rates} %", HEADS, rows
     for knob in quality.study["knobs"]:
         yield _turned(quality, knob)
 
 
-def _turned(
-    quality: CreditQuality, knob: str
-) -> tuple[str, Sequence[str], list[list[str]]]:
+def _success(quality: CreditQuality, tunnel: str) -> list[float]:
+    """The success of each seed's policy."""
+    by_seed = {}
+    for cell in quality.cells:
+        if cell.tunnel == tunnel:
+            by_seed[cell.seed] = cell.success
+    return list(by_seed.values())
+
+
+def _turned(quality: CreditQuality, knob: str) -> PlainTable:
     """A knob's table: the first method, and what the others gain over it."""
     study = convert(quality.study, Tunnels)
     choice = study.knobs[knob]
     places = [place for place, _ in choice.settings(knob)]
-    gains = {(one.arm, one.panel): one for one in quality.differences}
-    own: dict[str, list[float]] = {place: [] for place in places}
-    success: dict[str, dict[int, float]] = {place: {} for place in places}
-    for cell in quality.cells:
-        if cell.tunnel not in success:
-            continue
-        success[cell.tunnel][cell.seed] = cell.success
-        cosine = cell.cosine_at(study.budget, study.equal)
-        if cell.method == study.reference and cosine is not None:
-            own[cell.tunnel].append(cosine)
-    rates = [fmean(success[place].values()) for place in places]
-    rows = [["success, %", *(f"{100 * rate:.1f}" for rate in rates)]]
-    known = [f"{fmean(own[place]):.3f}" if own[place] else "" for place in places]
-    rows.append([study.reference, *known])
-    for method in dict.fromkeys(one.arm for one in quality.differences):
-        found = [gains.get((method, place)) for place in places]
-        shown = [f"{one.gain:+.3f} (p {one.p:.2g})" if one else "" for one in found]
+    success = ["success, %"]
+    reference = [study.reference]
+    for place in places:
+        rate = fmean(_success(quality, place))
+        success.append(percent(rate))
+        cosine = _reference_cosine(quality, study, place)
+        reference.append(cosine)
+    rows = [success, reference]
+    gains = {}
+    for one in quality.differences:
+        gains[one.arm, one.panel] = f"{one.gain:+.3f} (p {one.p:.2g})"
+    for method in dict.fromkeys(method for method, _ in gains):
+        shown = [gains.get((method, place), "") for place in places]
         rows.append([method, *shown])
     title = (
         f"{knob}: {choice.about}; cosine of an update of {study.budget} {study.equal}: "
         f"{study.reference}'s, and what the others add"
     )
     return title, ("method", *map(str, choice.values)), rows
+
+
+def _reference_cosine(quality: CreditQuality, study: Tunnels, place: str) -> str:
+    """The mean of the reference over seeds; "" without any."""
+    cosines = []
+    for cell in quality.cells:
+        if cell.tunnel == place and cell.method == study.reference:
+            cosine = cell.cosine_at(study.budget, study.equal)
+            if cosine is not None:
+                cosines.append(cosine)
+    if not cosines:
+        return ""
+    return f"{fmean(cosines):.3f}"
 
 
 def draw_map(quality: CreditQuality, path: Path) -> None:
@@ -138,63 +148,71 @@ def draw_map(quality: CreditQuality, path: Path) -> None:
     """
     from agentcli.reports.plots.figures import map_figure, save
 
-    shown = {(one.arm, one.panel): one.gain for one in quality.differences}
-    sure = {(one.arm, one.panel) for one in quality.differences if one.p < 0.01}
+    gains = {}
+    sure = set()
+    for one in quality.differences:
+        place = (one.arm, one.panel)
+        gains[place] = one.gain
+        if one.p < 0.01:
+            sure.add(place)
     study = convert(quality.study, Tunnels)
     panels = {}
     for name, knob in study.knobs.items():
+        values = map(str, knob.values)
         places = [place for place, _ in knob.settings(name)]
-        panels[name] = dict(zip(map(str, knob.values), places, strict=True))
+        panels[name] = dict(zip(values, places, strict=True))
     unit = f"cosine at {study.budget} {study.equal}, beyond {study.reference}'s"
-    save(map_figure(shown, sure, panels, unit), path)
+    figure = map_figure(gains, sure, panels, unit)
+    save(figure, path)
 
 
 def _row(cells: Sequence[QualityCell]) -> list[str]:
     """The figures of a method in a tunnel: means over the seeds' policies."""
-    steps = math.fsum(cell.steps for cell in cells) / len(cells)
-    row = [f"{steps:.1f}", *(_shown(_mean(cells, name)) for name in FIGURES)]
+    steps = fmean(cell.steps for cell in cells)
+    row = [f"{steps:.1f}"]
+    for name in FIGURES:
+        row.append(_mean(cells, name))
     foretold = [cell.foretold for cell in cells if cell.foretold is not None]
     if len(foretold) < len(cells):
         return [*row, "", ""]
-    scale = math.fsum(one.scale for one in foretold) / len(cells)
-    bias = math.fsum(one.bias for one in foretold) / len(cells)
-    z = max(distance(cell) for cell in cells)
+    scale = fmean(one.scale for one in foretold)
+    bias = fmean(one.bias for one in foretold)
+    row.append(f"{scale:.3f}, {bias:.3f} ({foretold[0].source})")
+    z = max(map(distance, cells))
     # Updates that are all alike do not say how sure they are.
-    shown = f"{z:.1f}" if math.isfinite(z) else ""
-    return [*row, f"{scale:.3f}, {bias:.3f} ({foretold[0].source})", shown]
+    row.append(f"{z:.1f}" if math.isfinite(z) else "")
+    return row
 
 
 def distance(cell: QualityCell) -> float:
     """The larger distance of scale and bias from theory, in standard errors."""
-    if cell.foretold is None or cell.scale is None or cell.bias is None:
+    foretold = cell.foretold
+    if foretold is None or cell.scale is None or cell.bias is None:
         return 0.0
-    pairs = ((cell.scale, cell.foretold.scale), (cell.bias, cell.foretold.bias))
-    return max(_z(one, expected) for one, expected in pairs)
+    of_scale = _z(cell.scale, foretold.scale)
+    of_bias = _z(cell.bias, foretold.bias)
+    return max(of_scale, of_bias)
 
 
 def _z(one: Estimate, expected: float) -> float:
     gap = abs(one.value - expected)
+    rounding = 1e-5 * max(1.0, abs(expected))
     # Rounding of the stored figures is no distance.
-    if gap <= 1e-5 * max(1.0, abs(expected)):
+    if gap <= rounding:
         return 0.0
     return gap / one.error if one.error else math.inf
 
 
-def _mean(cells: Sequence[QualityCell], name: str) -> Estimate | None:
-    """The mean over seeds, whose errors are independent."""
-    every: list[Estimate] = [getattr(cell, name) for cell in cells]
-    if not every:
-        return None
-    value = math.fsum(one.value for one in every) / len(every)
-    squares = math.fsum(one.error**2 for one in every)
-    return Estimate(value=value, error=math.sqrt(squares) / len(every))
-
-
-def _shown(one: Estimate | None) -> str:
-    if one is None:
+def _mean(cells: Sequence[QualityCell], name: str) -> str:
+    """The mean over seeds, whose errors are independent; "" without any."""
+    if not cells:
         return ""
-    digits = 3 if abs(one.value) < 10 else 1
-    return f"{one.value:.{digits}f} ± {one.error:.{digits}f}"
+    every: list[Estimate] = [getattr(cell, name) for cell in cells]
+    value = fmean(one.value for one in every)
+    squares = math.fsum(one.error**2 for one in every)
+    error = math.sqrt(squares) / len(every)
+    digits = 3 if abs(value) < 10 else 1
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
 
 
 def remarks(quality: CreditQuality) -> Iterator[str]:
@@ -202,19 +220,20 @@ def remarks(quality: CreditQuality) -> Iterator[str]:
     compared = [cell for cell in quality.cells if cell.foretold is not None]
     if compared:
         far = max(compared, key=distance)
-        within = sum(distance(cell) <= 2 for cell in compared)
+        distances = map(distance, compared)
+        within = sum(z <= 2 for z in distances)
         yield (
             f"theory: {within} of {len(compared)} cells within 2 standard errors; the "
             f"farthest is {far.method} in {far.tunnel}, seed {far.seed}, at "
             f"{distance(far):.1f}"
         )
-    reasons: dict[tuple[str, str], list[str]] = {}
+    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
     for cell in quality.cells:
         if cell.unmeasured is not None:
-            places = reasons.setdefault((cell.method, cell.unmeasured), [])
-            places.append(cell.tunnel)
-    for (method, reason), places in reasons.items():
-        yield f"not measured: {method} in {', '.join(dict.fromkeys(places))}: {reason}"
+            reasons[cell.method, cell.unmeasured].append(cell.tunnel)
+    for (method, reason), tunnels in reasons.items():
+        names = ", ".join(dict.fromkeys(tunnels))
+        yield f"not measured: {method} in {names}: {reason}"
     if quality.study["tunnels"]:
         yield from EXPLAINED
     if quality.differences:

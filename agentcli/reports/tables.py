@@ -25,16 +25,21 @@ RATIOS = {
     "inadmissible": "inadmissible",
 }
 """Fields of Results that are shares, and the word for each."""
+COLOURS = {0.0: "red", 1.0: "green"}
+"""Where none or all succeed."""
 
 
 def percent(share: float | None) -> str:
     """A share in percent: 0.125 -> "12.5"; "-" where there is nothing to share."""
-    return "-" if share is None else f"{100 * share:.1f}"
+    if share is None:
+        return "-"
+    return f"{100 * share:.1f}"
 
 
 def rate(success: Rate) -> str:
     """A success rate with its 95 % interval, in percent: "67.5 (58.7-75.2)"."""
-    return f"{percent(success.rate)} ({percent(success.low)}-{percent(success.high)})"
+    interval = f"{percent(success.low)}-{percent(success.high)}"
+    return f"{percent(success.rate)} ({interval})"
 
 
 def fork_bands(shares: Sequence[float]) -> dict[str, float]:
@@ -42,7 +47,9 @@ def fork_bands(shares: Sequence[float]) -> dict[str, float]:
     bands = {}
     first = last = 1
     while first <= len(shares):
-        name = f"{first}-{last}" if first < last else str(first)
+        name = str(first)
+        if first < last:
+            name += f"-{last}"
         # The last band may reach beyond the deepest fork: a slice then ends early.
         bands[name] = sum(shares[first - 1 : last])
         first, last = last + 1, 2 * last
@@ -54,11 +61,12 @@ def evaluation_lines(summary: EvaluationSummary, out: Path) -> list[str]:
     directory = RunDirectory(out)
     file = directory.evaluation(summary.label).with_suffix(".json")
     panel = summary.panel
+    asked = summary.model or summary.policy
+    samples = "1 sample" if summary.samples == 1 else f"{summary.samples} samples"
     lines = [
-        f"{printable(str(file))}: "
-        f"{printable(summary.model or summary.policy)}, temperature "
-        f"{summary.temperature:g}, {panel.name} of {panel.tasks} tasks, "
-        f"{summary.samples} {'sample' if summary.samples == 1 else 'samples'} each"
+        f"{printable(str(file))}: {printable(asked)}, "
+        f"temperature {summary.temperature:g}, "
+        f"{panel.name} of {panel.tasks} tasks, {samples} each"
     ]
     trees = directory.evaluation_trees(summary.label)
     if summary.success.rate < 1 and trees.exists():
@@ -76,10 +84,12 @@ def results_table(title: str, whole: ResultsByKind) -> Blocks:
     heads = ["episodes", SUCCESS, SCORE, "steps", "tokens", *ratios]
     table = Blocks(title, ["kind"], heads)
     for kind, results in whole.kinds.items():
-        colours = {SUCCESS: _colour_of(results.success.rate)}
-        table.add([kind, *_results_cells(results)], colours=colours)
+        cells = [kind, *_results_cells(results)]
+        colour = COLOURS.get(results.success.rate, "")
+        table.add(cells, colours={SUCCESS: colour})
     table.add(["all", *_results_cells(whole)], style="bold")
-    if not any(map(is_graded, [whole, *whole.kinds.values()])):
+    every = [whole, *whole.kinds.values()]
+    if not any(map(is_graded, every)):
         table.leave_out(SCORE)
     return table
 
@@ -88,11 +98,6 @@ def is_graded(results: Results) -> bool:
     """Whether rewards say more than success does."""
     # The two means are added up apart, and may round differently.
     return not isclose(results.score, results.success.rate, abs_tol=1e-9)
-
-
-def _colour_of(share: float) -> str:
-    """Green where all succeed, red where none does, else none."""
-    return {0.0: "red", 1.0: "green"}.get(share, "")
 
 
 def _results_cells(results: Results) -> list[str]:
@@ -185,7 +190,9 @@ def equal_outcomes_line(
 
 def _count_and_share(count: int, whole: int) -> str:
     """A count with its share of the whole: "3 (25.0 %)"."""
-    return f"{count:,} ({percent(count / whole)} %)" if whole else "0"
+    if whole == 0:
+        return "0"
+    return f"{count:,} ({percent(count / whole)} %)"
 
 
 def rows_table(
@@ -194,9 +201,12 @@ def rows_table(
     styles: Sequence[str | None] | None = None,
 ) -> Blocks:
     """Plain rows with the same keys; `styles` has one for each row."""
-    table = Blocks(title, list(rows[0]) if rows else [])
-    for row, style in zip(rows, styles or [None] * len(rows), strict=True):
-        table.add([_short(value) for value in row.values()], style)
+    if not rows:
+        return Blocks(title, [])
+    table = Blocks(title, list(rows[0]))
+    styles = styles or [None] * len(rows)
+    for row, style in zip(rows, styles, strict=True):
+        table.add(map(_short, row.values()), style)
     return table
 
 
@@ -237,16 +247,20 @@ def _short(value: Any) -> str:
     return str(value)
 
 
+PlainTable = tuple[str, Sequence[str], Sequence[Sequence[str]]]
+"""Title, heads and rows."""
+
+
 def markdown_page(
-    title: str,
-    tables: Iterable[tuple[str, Sequence[str], Sequence[Sequence[str]]]],
-    remarks: Iterable[str],
+    title: str, tables: Iterable[PlainTable], remarks: Iterable[str]
 ) -> str:
-    """Tables (title, heads, rows) and remarks as a page of Markdown."""
+    """Tables and remarks as a page of Markdown."""
     lines = [f"# {title}", ""]
     for name, heads, rows in tables:
-        lines += [f"**{name}**", "", _row(heads), _row(["---"] * len(heads))]
-        lines += [*map(_row, rows), ""]
+        rule = ["---"] * len(heads)
+        lines += [f"**{name}**", ""]
+        lines += map(_row, [heads, rule, *rows])
+        lines.append("")
     lines += [f"- {remark}" for remark in remarks]
     return "\n".join(lines) + "\n"
 
