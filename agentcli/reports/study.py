@@ -1,9 +1,10 @@
 """The results of a study, as tables for terminal and Markdown."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from io import StringIO
-from math import nan
+from math import isnan, nan
 from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, get_args
@@ -26,7 +27,7 @@ from agentcli.reports.output import print_answer
 from agentcli.reports.tables import markdown_page
 
 if TYPE_CHECKING:
-    from agentcli.reports.plots.figures import Course
+    from agentcli.reports.plots.figures import Loops
 
 LOOPS = "loops"
 """The picture of the success in training; other measures' bear their names."""
@@ -106,11 +107,14 @@ def svg(found: StudyResults) -> str:
 def page_hint(found: StudyResults, out: Path) -> str:
     """The command that puts the runs of the first seed beside each other on a page."""
     seed = found.outcomes[0].seed
-    runs = [
-        str(out / str(seed) / one.arm) for one in found.outcomes if one.seed == seed
-    ]
+    runs = []
+    for one in found.outcomes:
+        if one.seed == seed:
+            run = out / str(seed) / one.arm
+            runs.append(str(run))
+    page = out / "view.html"
     # Accounts of several runs would make the page large and slow to write.
-    words = ["view", *runs, "--no-accounts", "-o", str(out / "view.html")]
+    words = ["view", *runs, "--no-accounts", "-o", str(page)]
     return f"the runs of seed {seed} as one page: agentcli {join(words)}"
 
 
@@ -123,72 +127,84 @@ def draw(found: StudyResults, out: Path) -> list[Path]:
     from agentcli.evaluation.record import Rate
     from agentcli.reports.plots.figures import (
         SUCCESS,
+        Rates,
         evaluations_figure,
         save,
         training_figure,
     )
 
-    gains: dict[str, dict[str, Rate]] = {}
-    for gain in found.differences:
-        if gain.low is not None and gain.high is not None and gain.is_share:
-            rate = Rate(rate=gain.gain / 100, low=gain.low / 100, high=gain.high / 100)
-            gains.setdefault(f"{gain.panel}: {gain.measure}", {})[gain.arm] = rate
+    gains: Rates = {}
+    for one in found.differences:
+        if one.low is not None and one.high is not None and one.is_share:
+            of_arms = gains.setdefault(f"{one.panel}: {one.measure}", {})
+            of_arms[one.arm] = Rate(
+                rate=one.gain / 100,
+                low=one.low / 100,
+                high=one.high / 100,
+            )
     figures = {}
     loops, by_step = _courses(found)
-    for measure, of_arms in loops.items():
+    units = {LOOPS: SUCCESS, "entropy": "entropy of the policy, nats a token"}
+    for measure, courses in loops.items():
         share = f"{measure} of sampled trajectories, %"
-        units = {LOOPS: SUCCESS, "entropy": "entropy of the policy, nats a token"}
         unit = units.get(measure, share)
-        figures[measure] = training_figure(of_arms, window=WINDOW, unit=unit)
-    for measure, of_arms in by_step.items():
+        figures[measure] = training_figure(courses, window=WINDOW, unit=unit)
+    for measure, courses in by_step.items():
         name = measure + BY_STEP
         unit = STEP_UNITS[measure]
-        figures[name] = training_figure(of_arms, window=1, unit=unit, over="step")
+        figures[name] = training_figure(courses, window=1, unit=unit, over="step")
     if gains:
         unit = f"gain over {found.study['reference']}, points"
         figures["gains"] = evaluations_figure(gains, unit)
     for name in PICTURES - figures.keys():
-        (out / f"{name}.svg").unlink(missing_ok=True)
+        picture = out / f"{name}.svg"
+        picture.unlink(missing_ok=True)
     pictures = []
     for name, figure in figures.items():
-        pictures.append(out / f"{name}.svg")
-        save(figure, pictures[-1])
+        picture = out / f"{name}.svg"
+        save(figure, picture)
+        pictures.append(picture)
     return pictures
 
 
-Courses = dict[str, dict[str, list["Course"]]]
+Courses = dict[str, "Loops"]
 """Measure -> arm -> a course for each seed."""
 
 
 def _courses(found: StudyResults) -> tuple[Courses, Courses]:
     """What is drawn over the steps of the training, and over those of trajectories."""
-    from agentcli.reports.plots.figures import Course
-
     loops: Courses = {}
     by_step: Courses = {}
     # One seed whose trajectories are short must not hide the later steps of others.
-    longest = max(
-        (len(v) for one in found.outcomes for v in one.by_step.values()), default=0
-    )
+    longest = 0
     for one in found.outcomes:
-        followed: dict[str, Sequence[float | None]] = {LOOPS: one.course}
-        followed |= one.courses
-        for measure, values in followed.items():
-            if any(value is not None for value in values):
-                shown = [_drawn(value, scale_of(measure)) for value in values]
-                course = Course(steps=one.steps, values=shown)
-                loops.setdefault(measure, {}).setdefault(one.arm, []).append(course)
+        for values in one.by_step.values():
+            longest = max(longest, len(values))
+    for one in found.outcomes:
+        _add(loops, LOOPS, one.arm, one.steps, one.course)
+        for measure, values in one.courses.items():
+            _add(loops, measure, one.arm, one.steps, values)
         for measure, values in one.by_step.items():
-            if any(value is not None for value in values):
-                missing = [nan] * (longest - len(values))
-                shown = [_drawn(value, 1) for value in values] + missing
-                course = Course(steps=[1] * longest, values=shown)
-                by_step.setdefault(measure, {}).setdefault(one.arm, []).append(course)
+            missing = [None] * (longest - len(values))
+            _add(by_step, measure, one.arm, [1] * longest, [*values, *missing])
     return loops, by_step
 
 
-def _drawn(value: float | None, scale: int) -> float:
-    return nan if value is None else scale * value
+def _add(
+    courses: Courses,
+    measure: str,
+    arm: str,
+    steps: list[int],
+    values: Sequence[float | None],
+) -> None:
+    """Adds a course, unless it has no value at all."""
+    from agentcli.reports.plots.figures import Course
+
+    scale = scale_of(measure)
+    shown = [nan if value is None else scale * value for value in values]
+    if not all(map(isnan, shown)):
+        of_arms = courses.setdefault(measure, {})
+        of_arms.setdefault(arm, []).append(Course(steps=steps, values=shown))
 
 
 def markdown(found: StudyResults) -> str:
@@ -202,16 +218,16 @@ def tables(
     differences: Sequence[SeedDifference], reference: str
 ) -> Iterator[tuple[str, list[list[str]]]]:
     """Every measure with its rows: the reference first, then each arm beside it."""
-    for panel, measure in dict.fromkeys(
-        (one.panel, one.measure) for one in differences
-    ):
-        place = (panel, measure)
-        alike = [one for one in differences if (one.panel, one.measure) == place]
+    measured: dict[tuple[str, str], list[SeedDifference]] = defaultdict(list)
+    for one in differences:
+        measured[one.panel, one.measure].append(one)
+    for (panel, measure), alike in measured.items():
         # An arm may have seeds that another lacks; the widest one speaks here.
         widest = max(alike, key=lambda one: len(one.seeds))
+        seeds = str(len(widest.seeds))
         mean = f"{widest.reference_mean:.{_decimals(widest)}f}"
-        first = [reference, str(len(widest.seeds)), mean]
-        yield f"{panel}: {measure}", [[*first, "", "", ""], *map(_row, alike)]
+        first = [reference, seeds, mean, "", "", ""]
+        yield f"{panel}: {measure}", [first, *map(_row, alike)]
 
 
 def seed_table(title: str, rows: Sequence[Sequence[str]]) -> Blocks:
@@ -226,9 +242,10 @@ def seed_table(title: str, rows: Sequence[Sequence[str]]) -> Blocks:
 
 def _row(one: SeedDifference) -> list[str]:
     digits = _decimals(one)
-    interval = ""
+    gain = f"{one.gain:+.{digits}f}"
     if one.low is not None and one.high is not None:
-        interval = f" ({one.low:+.{digits}f} to {one.high:+.{digits}f})"
+        low = f"{one.low:+.{digits}f}"
+        gain += f" ({low} to {one.high:+.{digits}f})"
     paper = ""
     if one.paper_gain is not None:
         paper = f"{one.paper_gain:+.{digits}f}: {one.verdict}"
@@ -236,7 +253,7 @@ def _row(one: SeedDifference) -> list[str]:
         one.arm,
         str(len(one.seeds)),
         f"{one.mean:.{digits}f}",
-        f"{one.gain:+.{digits}f}{interval}",
+        gain,
         f"{one.p:.3f}",
         paper,
     ]
@@ -249,7 +266,8 @@ def _decimals(one: SeedDifference) -> int:
 
 def remarks(found: StudyResults) -> Iterator[str]:
     """Whose figures stand beside ours, and what the arms did not spend alike."""
-    for paper in dict.fromkeys(one.paper for one in found.differences if one.paper):
+    papers = [one.paper for one in found.differences]
+    for paper in filter(None, dict.fromkeys(papers)):
         yield f"paper: {paper}; its gain, and whether ours agrees"
     yield from found.rules
     yield from over_seeds(found.unlike)

@@ -6,12 +6,13 @@ give the same bytes.
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import cycle
+from itertools import chain, cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from agentcli.errors import MissingError, UsageError
 from agentcli.evaluation.record import Rate
@@ -26,6 +27,8 @@ SUCCESS = "success of sampled trajectories, %"
 MOST_COLUMNS = 3
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
 """Okabe and Ito's, told apart by colour-blind readers; their yellow is too pale."""
+DATES = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+"""The key of the date by format; PNG has none."""
 STYLE: Any = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -48,8 +51,13 @@ class Course(msgspec.Struct, kw_only=True):
     """The same by kind of task."""
 
 
+Loops = dict[str, list[Course]]
+"""Name of a group -> its loops, which differ in their seed."""
+Rates = dict[str, dict[str, Rate]]
+
+
 def training_figure(
-    loops: Mapping[str, Sequence[Course]],
+    loops: Loops,
     *,
     window: int,
     unit: str = SUCCESS,
@@ -57,9 +65,8 @@ def training_figure(
 ) -> "Figure":
     """A measure over environment steps: the mean of each group of loops.
 
-    loops: name -> loops that differ in their seed. The band is one standard error of
-    their mean. window: iterations of a trailing mean. unit: what is measured. over:
-    what the steps of a course are.
+    The band is one standard error of their mean. window: iterations of a trailing mean.
+    unit: what is measured. over: what the steps of a course are.
     """
     figure, axes = _new_figure()
     _draw_loops(axes, loops, _colours_of(loops), window)
@@ -69,21 +76,20 @@ def training_figure(
     return figure
 
 
-def kinds_figure(
-    kinds: Mapping[str, Mapping[str, Sequence[Course]]], *, window: int
-) -> "Figure":
+def kinds_figure(kinds: Mapping[str, Loops], *, window: int) -> "Figure":
     """Success over environment steps, with a panel for each kind of task.
 
-    kinds: kind -> name -> loops. A line has a gap where no task of its kind was
-    sampled in a window.
+    A line has a gap where no task of its kind was sampled in a window.
     """
     columns = min(len(kinds), MOST_COLUMNS)
-    rows = -(-len(kinds) // columns)
-    figure, panels = _new_figure(rows=rows, columns=columns, height=0.6 + 2.1 * rows)
+    rows = math.ceil(len(kinds) / columns)
+    height = 0.6 + 2.1 * rows
+    figure, panels = _new_figure(rows, columns, height)
     for axes in panels[len(kinds) :]:
         axes.remove()
     # A name has one colour, whatever kinds it met.
-    colours = _colours_of(name for loops in kinds.values() for name in loops)
+    names_of_all = chain.from_iterable(kinds.values())
+    colours = _colours_of(names_of_all)
     legend = dict[str, Any]()
     for axes, (kind, loops) in zip(panels, kinds.items(), strict=False):
         _draw_loops(axes, loops, colours, window)
@@ -103,7 +109,7 @@ def kinds_figure(
 
 def _draw_loops(
     axes: Any,
-    loops: Mapping[str, Sequence[Course]],
+    loops: Loops,
     colours: Mapping[str, str],
     window: int,
 ) -> None:
@@ -111,13 +117,15 @@ def _draw_loops(
     for name, courses in loops.items():
         colour = colours[name]
         steps, mean, error = _mean_course(courses, window)
-        runs = f" ({len(courses)} runs)" if len(courses) > 1 else ""
+        label = plain(name)
+        if len(courses) > 1:
+            label += f" ({len(courses)} runs)"
         # A single point is not a line.
         marker = "o" if len(steps) == 1 else None
-        label = plain(name) + runs
         axes.plot(steps, mean, color=colour, marker=marker, label=label)
         if error is not None:
-            low, high = mean - error, mean + error
+            low = mean - error
+            high = mean + error
             axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
 
 
@@ -131,22 +139,29 @@ def _mean_course(
     """
     length = min(len(course.steps) for course in courses)
     window = min(window, length)
-    smooth = [_trailing_mean(course.values[:length], window) for course in courses]
-    # The mean of a window stands at its last iteration.
-    walked = [np.cumsum(course.steps[:length])[window - 1 :] for course in courses]
+    smooth = []
+    walked = []
+    for course in courses:
+        values = course.values[:length]
+        smooth.append(_trailing_mean(values, window))
+        steps = np.cumsum(course.steps[:length])
+        # The mean of a window stands at its last iteration.
+        walked.append(steps[window - 1 :])
     steps = np.mean(walked, axis=0)
     known = np.ma.masked_invalid(smooth)
     mean = known.mean(axis=0).filled(np.nan)
     if len(courses) == 1:
         return steps, mean, None
-    error = known.std(axis=0, ddof=1) / np.sqrt(known.count(axis=0))
+    counts = known.count(axis=0)
+    error = known.std(axis=0, ddof=1) / np.sqrt(counts)
     return steps, mean, error.filled(np.nan)
 
 
 def _trailing_mean(values: Sequence[float], window: int) -> np.ndarray:
     """The mean of each window over the numbers in it; NaN where there is none."""
-    windows = np.lib.stride_tricks.sliding_window_view(np.asarray(values), window)
-    counts = np.sum(~np.isnan(windows), axis=-1)
+    windows = sliding_window_view(np.asarray(values), window)
+    is_number = ~np.isnan(windows)
+    counts = is_number.sum(axis=-1)
     empty = np.full(len(windows), np.nan)
     # np.nanmean would warn at a window without numbers.
     sums = np.nansum(windows, axis=-1)
@@ -154,14 +169,13 @@ def _trailing_mean(values: Sequence[float], window: int) -> np.ndarray:
     return means
 
 
-def evaluations_figure(
-    rates: Mapping[str, Mapping[str, Rate]], unit: str = "success, %"
-) -> "Figure":
+def evaluations_figure(rates: Rates, unit: str = "success, %") -> "Figure":
     """Success with its 95 % interval: a panel for each label, a row for each run.
 
     rates: label -> run -> success, or a difference of it.
     """
-    runs = list(dict.fromkeys(run for row in rates.values() for run in row))
+    names = chain.from_iterable(rates.values())
+    runs = list(dict.fromkeys(names))
     height = 1.2 + 0.3 * len(runs)
     figure, panels = _new_figure(columns=len(rates), height=height)
     for axes, (label, row) in zip(panels, rates.items(), strict=True):
@@ -170,9 +184,11 @@ def evaluations_figure(
                 _interval(axes, place, row[run])
         axes.set_title(plain(label))
         axes.set_xlabel(unit)
-    panels[0].set_yticks(range(len(runs)), [plain(run) for run in runs])
+    first = panels[0]
+    labels = list(map(plain, runs))
+    first.set_yticks(range(len(runs)), labels)
     # Upside down, so that the first run stands on top.
-    panels[0].set_ylim(len(runs) - 0.5, -0.5)
+    first.set_ylim(len(runs) - 0.5, -0.5)
     return figure
 
 
@@ -191,16 +207,20 @@ def _interval(axes: Any, place: int, rate: Rate) -> None:
     )
 
 
-def pass_at_k_figure(chances: Mapping[str, Mapping[str, Rate]]) -> "Figure":
+def pass_at_k_figure(chances: Rates) -> "Figure":
     """pass@k over k with its interval over tasks. chances: run -> k -> chance."""
     figure, axes = _new_figure()
     colours = _colours_of(chances)
     for run, row in chances.items():
         colour = colours[run]
-        attempts = [int(k) for k in row]
-        rates = [100 * chance.rate for chance in row.values()]
-        low = [100 * chance.low for chance in row.values()]
-        high = [100 * chance.high for chance in row.values()]
+        attempts = list(map(int, row))
+        rates = []
+        low = []
+        high = []
+        for chance in row.values():
+            rates.append(100 * chance.rate)
+            low.append(100 * chance.low)
+            high.append(100 * chance.high)
         axes.plot(attempts, rates, color=colour, marker="o", label=plain(run))
         axes.fill_between(attempts, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.set_xscale("log", base=2)
@@ -221,21 +241,30 @@ def map_figure(
     sure: the fields with a dot. panels: title -> what is shown of a column -> column.
     """
     rows = list(dict.fromkeys(row for row, _ in gains))
+    names = list(map(plain, rows))
     lines = math.ceil(len(panels) / MOST_COLUMNS)
+    beside = min(len(panels), MOST_COLUMNS)
     height = 1.5 + 0.25 * len(rows) * lines
-    figure, every = _new_figure(lines, min(len(panels), MOST_COLUMNS), height)
+    figure, every = _new_figure(lines, beside, height)
     # The same bounds on both sides put white, the middle of the colours, at 0.
     most = max(map(abs, gains.values()), default=0.0) or 1.0
     for axes, (title, columns) in zip(every, panels.items(), strict=False):
-        places = list(columns.values())
-        field = [[gains.get((row, one), np.nan) for one in places] for row in rows]
+        field = np.full((len(rows), len(columns)), np.nan)
+        middles = np.arange(0.5, len(columns))
+        heights = np.arange(0.5, len(rows))
+        for y, row in enumerate(rows):
+            dots = []
+            for x, column in enumerate(columns.values()):
+                place = (row, column)
+                field[y, x] = gains.get(place, np.nan)
+                if place in sure:
+                    dots.append(middles[x])
+            level = [heights[y]] * len(dots)
+            axes.plot(dots, level, "k.", markersize=3)
         drawn = axes.pcolormesh(field, cmap="RdBu", vmin=-most, vmax=most)
-        for place, row in enumerate(rows):
-            dots = [x + 0.5 for x, one in enumerate(places) if (row, one) in sure]
-            axes.plot(dots, [place + 0.5] * len(dots), "k.", markersize=3)
         axes.set_title(plain(title))
-        axes.set_xticks([x + 0.5 for x in range(len(columns))], list(columns))
-        axes.set_yticks([y + 0.5 for y in range(len(rows))], map(plain, rows))
+        axes.set_xticks(middles, list(columns))
+        axes.set_yticks(heights, names)
         axes.set_ylim(len(rows), 0)
         axes.grid(visible=False)
     for axes in every[len(panels) :]:
@@ -251,7 +280,9 @@ def plain(name: str) -> str:
     of the legend.
     """
     text = printable(name).replace("$", r"\$")
-    return f" {text}" if text.startswith("_") else text
+    if text.startswith("_"):
+        return f" {text}"
+    return text
 
 
 def check_suffix(path: Path) -> None:
@@ -267,9 +298,7 @@ def save(figure: "Figure", path: Path) -> None:
     """Write the picture. Raises WriteError."""
     import matplotlib
 
-    # Each format has its own key for the date, and PNG gets none.
-    dated = "CreationDate" if path.suffix == ".pdf" else "Date"
-    metadata = None if path.suffix == ".png" else {dated: None}
+    metadata = DATES.get(path.suffix)
     with replacing(path) as file, matplotlib.rc_context(STYLE):
         figure.savefig(file, format=path.suffix[1:], metadata=metadata, dpi=150)
 

@@ -2,21 +2,21 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from agentcli.errors import DataError, UsageError, word_of
-from agentcli.evaluation.record import EvaluationSummary, Rate
+from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.runs import RunDirectory, loop_folders
-from agentcli.reports.plots.figures import Course
+from agentcli.reports.plots.figures import Course, Loops, Rates
 from agentcli.reports.show.runs import IterationOverview, evaluations, iterations
 
 APART = ("seed", "tracking", "threads", "demos", "sft", "evaluation")
 """Settings in which loops of one group may differ."""
 
 
-def loops_by_group(runs: Sequence[Path]) -> dict[str, list[Course]]:
+def loops_by_group(runs: Sequence[Path]) -> Loops:
     """The courses of loops, by the name of their group.
 
     Loops are one group when their settings are equal but for the seed and the model
@@ -25,7 +25,8 @@ def loops_by_group(runs: Sequence[Path]) -> dict[str, list[Course]]:
     """
     if len({run.resolve() for run in runs}) < len(runs):
         raise UsageError(f"a run is named twice among {', '.join(map(str, runs))}")
-    groups: dict[str, list[tuple[Path, Course]]] = {}
+    groups: Loops = defaultdict(list)
+    first_runs: dict[str, str] = {}
     for run in runs:
         rows = iterations(run)
         if not rows:
@@ -33,47 +34,54 @@ def loops_by_group(runs: Sequence[Path]) -> dict[str, list[Course]]:
                 f"{run}: holds no iterations of a loop; make one with: agentcli run "
                 f"--preset PRESET -o {run}"
             )
-        groups.setdefault(_settings_of(run), []).append((run, _course(rows)))
-    return _named(groups)
+        settings = _settings_of(run)
+        first_runs.setdefault(settings, str(run))
+        groups[settings].append(_course(rows))
+    names = list(map(_methods, groups))
+    # The methods may not tell the groups apart.
+    if len(set(names)) < len(names):
+        names = list(first_runs.values())
+    return dict(zip(names, groups.values(), strict=True))
 
 
 def _course(rows: Sequence[IterationOverview]) -> Course:
     """Steps and success of each iteration, and of each kind of task in it."""
-    rates = [_rates_by_kind(row) for row in rows]
-    kinds = sorted({kind for of_iteration in rates for kind in of_iteration})
+    results = [row.results.kinds for row in rows]
+    kinds: dict[str, list[float]] = {}
+    for kind in sorted(set[str]().union(*results)):
+        rates = kinds[kind] = [math.nan] * len(rows)
+        for place, by_kind in enumerate(results):
+            if kind in by_kind:
+                rates[place] = 100 * by_kind[kind].success.rate
     return Course(
         steps=[row.steps for row in rows],
         values=[100 * row.success for row in rows],
-        kinds={kind: [row.get(kind, math.nan) for row in rates] for kind in kinds},
+        kinds=kinds,
     )
 
 
-def _rates_by_kind(row: IterationOverview) -> dict[str, float]:
-    kinds = row.results.kinds
-    return {kind: 100 * results.success.rate for kind, results in kinds.items()}
-
-
-def by_kind(
-    loops: Mapping[str, Sequence[Course]],
-) -> dict[str, dict[str, list[Course]]]:
+def by_kind(loops: Loops) -> dict[str, Loops]:
     """The courses of each kind of task: kind -> group -> those loops that met it."""
-    kinds: dict[str, dict[str, list[Course]]] = {}
+    kinds: dict[str, Loops] = {}
     for name, courses in loops.items():
         for course in courses:
             for kind, values in course.kinds.items():
                 of_kind = Course(steps=course.steps, values=values)
-                kinds.setdefault(kind, {}).setdefault(name, []).append(of_kind)
+                groups = kinds.setdefault(kind, {})
+                groups.setdefault(name, []).append(of_kind)
     return dict(sorted(kinds.items()))
 
 
-def unequal_lengths(loops: Mapping[str, Sequence[Course]]) -> Iterator[str]:
+def unequal_lengths(loops: Loops) -> Iterator[str]:
     """A line for each group that is drawn only as far as its shortest loop goes."""
     for name, courses in loops.items():
         lengths = [len(course.steps) for course in courses]
-        if min(lengths) < max(lengths):
+        shortest = min(lengths)
+        longest = max(lengths)
+        if shortest < longest:
             yield (
-                f"{name}: drawn up to iteration {min(lengths)}, where the shortest of "
-                f"its loops ends; the longest has {max(lengths)}"
+                f"{name}: drawn up to iteration {shortest}, where the shortest of "
+                f"its loops ends; the longest has {longest}"
             )
 
 
@@ -91,36 +99,29 @@ def _settings_of(run: Path) -> str:
     return json.dumps(settings, sort_keys=True)
 
 
-def _named(groups: dict[str, list[tuple[Path, Course]]]) -> dict[str, list[Course]]:
-    """The groups by method and credit, where that tells them apart, else by a run."""
-    names = [_methods(json.loads(settings)) for settings in groups]
-    if len(set(names)) < len(names):
-        names = [str(members[0][0]) for members in groups.values()]
-    courses = [[course for _, course in members] for members in groups.values()]
-    return dict(zip(names, courses, strict=True))
-
-
-def _methods(settings: dict[str, Any]) -> str:
-    """The exploration and the credit method: "spark + grpo"."""
+def _methods(text: str) -> str:
+    """The exploration and the credit method of settings: "spark + grpo"."""
+    settings = json.loads(text)
     names = []
     for section in ("rollout", "credit"):
         values = settings.get(section)
-        method = values.get("method") if isinstance(values, dict) else None
+        method = None
+        if isinstance(values, dict):
+            method = values.get("method")
         names.append(str(method))
     return " + ".join(names)
 
 
-def rates_by_label(
-    runs: Sequence[Path], labels: Sequence[str]
-) -> dict[str, dict[str, Rate]]:
+def rates_by_label(runs: Sequence[Path], labels: Sequence[str]) -> Rates:
     """Success by label and run; without `labels` of all that there are.
 
     Raises DataError for a run without evaluations, UsageError for an unknown label.
     """
-    rates: dict[str, dict[str, Rate]] = {}
+    rates: Rates = {}
     for run in runs:
         for summary in _evaluations_of(run):
-            rates.setdefault(summary.label, {})[str(run)] = summary.success
+            of_label = rates.setdefault(summary.label, {})
+            of_label[str(run)] = summary.success
     for label in labels:
         for run in runs:
             if str(run) not in rates.get(label, {}):
@@ -131,7 +132,7 @@ def rates_by_label(
     return {label: rates[label] for label in labels or sorted(rates)}
 
 
-def chances_by_run(runs: Sequence[Path]) -> dict[str, dict[str, Rate]]:
+def chances_by_run(runs: Sequence[Path]) -> Rates:
     """pass@k by run. Raises DataError for a run without one."""
     chances = {}
     for run in runs:
