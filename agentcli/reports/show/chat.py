@@ -25,70 +25,83 @@ def chat(shown: ShownTree, steps: list[Step], number: int) -> Iterator[Renderabl
 
     steps: from the root to the leaf. number: of the trajectory in its tree, from 1.
     """
-    yield Text(one_line(shown.tree.instruction), style="bold")
-    yield Text(f"{one_line(shown.place)}  trajectory {number}", style=QUIET)
+    instruction = one_line(shown.tree.instruction)
+    place = one_line(shown.place)
+    yield Text(instruction, style="bold")
+    yield Text(f"{place}  trajectory {number}", style=QUIET)
     children = Counter(step.parent for step in shown.tree.steps)
     for step in steps:
-        yield _heading(_turn(shown, step, children[step.parent]))
-        yield _indented(step.observation, style=QUIET)
+        siblings = children[step.parent]
+        title = _turn(shown, step, siblings)
+        yield _heading(title)
+        yield _indented(step.observation, QUIET)
         yield from _pictures(shown, step.pictures)
-        yield _indented(step.response or "(no response)", style="")
-        if more := _beyond_response(step):
-            yield Padding(more, (0, 0, 0, INDENT))
-    last = steps[-1]
+        yield _indented(step.response or "(no response)")
+        more = _beyond_response(step)
+        if more:
+            yield _indented(more)
     yield Rule(style=QUIET)
-    yield _indented(last.next_observation, style=QUIET)
-    yield from _pictures(shown, last.next_pictures)
-    assert last.outcome is not None
-    mark, style = MARKS[last.outcome]
-    yield Text(f"{mark} {last.outcome} after {len(steps)} steps", style=style)
+    yield from _came_back(shown, steps[-1])
+    outcome = steps[-1].outcome
+    assert outcome is not None
+    mark, style = MARKS[outcome]
+    yield Text(f"{mark} {outcome} after {len(steps)} steps", style=style)
 
 
 def _beyond_response(step: Step) -> Text:
     """The action, unless the response above shows it; then only what is wrong with it."""
-    if step.error is None and step.response:
-        if step.validity is Validity.MALFORMED:
-            return Text(Validity.MALFORMED, style="yellow")
-        if step.action and step.action in step.response:
-            valid = step.validity is Validity.VALID
-            return Text("" if valid else step.validity, style="yellow")
-    return action(step)
+    is_shown = step.validity is Validity.MALFORMED
+    if step.action:
+        is_shown |= step.action in step.response
+    if step.error is not None or not step.response or not is_shown:
+        return action(step)
+    if step.validity is Validity.VALID:
+        return Text()
+    return Text(step.validity, style="yellow")
 
 
 def step_details(shown: ShownTree, step: Step) -> Iterator[RenderableType]:
     """Everything about one step: prompt, response, numbers, credit, states."""
-    yield Text(f"{one_line(shown.place)}  step {step.id}", style=QUIET)
+    place = one_line(shown.place)
+    yield Text(f"{place}  step {step.id}", style=QUIET)
     if step.system:
         yield _heading("system")
-        yield _indented(step.system, style="")
+        yield _indented(step.system)
     if step.tools:
         yield _heading("tools")
-        yield _indented(step.tools, style="")
+        yield _indented(step.tools)
     asked = "what the tool returned" if step.role == "tool" else "prompt"
     if step.continues:
         asked = f"{asked}, after step {step.parent}"
-    for title, text in ((asked, step.prompt), ("response", step.response)):
-        yield _heading(title)
-        yield _indented(text or "(none)", style="")
-        if title == asked:
-            yield from _pictures(shown, step.pictures)
+    yield _heading(asked)
+    yield _indented(step.prompt or "(none)")
+    yield from _pictures(shown, step.pictures)
+    yield _heading("response")
+    yield _indented(step.response or "(none)")
     yield _heading("what came of it")
-    yield Padding(action(step), (0, 0, 0, INDENT))
-    yield _indented(step.next_observation, style=QUIET)
-    yield from _pictures(shown, step.next_pictures)
+    yield _indented(action(step))
+    yield from _came_back(shown, step)
     yield _heading("numbers")
     for name, value in _numbers(step):
         yield Text(f"  {one_line(name):<18}{one_line(value)}")
     if shown.credit is not None:
-        yield _heading(Text(f"credit by {one_line(shown.credit)}"))
+        title = Text(f"credit by {one_line(shown.credit)}")
+        yield _heading(title)
         yield from _credit_rows(shown, step)
+
+
+def _came_back(shown: ShownTree, step: Step) -> Iterator[RenderableType]:
+    """The observation after a step."""
+    yield _indented(step.next_observation, QUIET)
+    yield from _pictures(shown, step.next_pictures)
 
 
 def _pictures(shown: ShownTree, names: Pictures) -> Iterator[RenderableType]:
     """The files of pictures, which open in any viewer."""
     folder = folder_beside(Path(shown.file))
     for name in names or ():
-        yield _indented(described(folder, name), style=QUIET)
+        text = described(folder, name)
+        yield _indented(text, QUIET)
 
 
 def _heading(title: str | Text) -> Rule:
@@ -105,24 +118,28 @@ def _turn(shown: ShownTree, step: Step, siblings: int) -> Text:
     return text
 
 
-def _indented(text: str, *, style: str) -> Padding:
+def _indented(text: str | Text, style: str = "") -> Padding:
     # A Text, since Rich would take brackets in a plain string for markup.
-    return Padding(Text("\n".join(lines(text)), style=style), (0, 0, 0, INDENT))
+    if isinstance(text, str):
+        text = Text("\n".join(lines(text)), style=style)
+    return Padding(text, (0, 0, 0, INDENT))
 
 
 def _numbers(step: Step) -> Iterator[tuple[str, str]]:
-    yield (
-        "parent",
-        "none: the initial state" if step.parent is None else str(step.parent),
-    )
+    parent = "none: the initial state"
+    if step.parent is not None:
+        parent = str(step.parent)
+    yield "parent", parent
     yield "validity", step.validity
     yield "outcome", step.outcome or "none: not a leaf"
     yield "reward", f"{step.reward:g}"
     if step.logprobs:
         surprise = [-value for value in step.logprobs]
-        mean = sum(surprise) / len(surprise)
-        yield "tokens", f"{len(surprise)}, stopped by {step.stop}"
-        yield "-log p a token", f"{mean:.3f}, at most {max(surprise):.3f}"
+        number = len(surprise)
+        mean = sum(surprise) / number
+        most = max(surprise)
+        yield "tokens", f"{number}, stopped by {step.stop}"
+        yield "-log p a token", f"{mean:.3f}, at most {most:.3f}"
         yield "temperature", f"{step.temperature:g}"
     if step.value is not None:
         yield "value", f"{step.value:g}"
@@ -140,7 +157,8 @@ def _numbers(step: Step) -> Iterator[tuple[str, str]]:
 
 def _credit_rows(shown: ShownTree, step: Step) -> Iterator[RenderableType]:
     for row in shown.rows.get(step.id, []):
-        text = Text("  ").append_text(advantage(row.advantage))
+        text = Text("  ")
+        text.append_text(advantage(row.advantage))
         if row.masked is not None:
             text.append(f"  masked: {one_line(row.masked)}")
         for name, value in row.parts.items():
@@ -160,15 +178,19 @@ class SampledText(NamedTuple):
 
 def sampled_texts(trees: Iterator[Tree], count: int) -> list[SampledText]:
     """The first trajectory of each of the first `count` trees."""
-    return [_text(tree, paths(tree)[0]) for tree in islice(trees, count)]
-
-
-def _text(tree: Tree, steps: list[Step]) -> SampledText:
-    outcome = steps[-1].outcome or Outcome.ERRORED
-    rows = [one_line(tree.instruction), f"   {one_line(steps[0].observation)}"]
-    for number, step in enumerate(steps, 1):
-        rows.append(f"{number} {action(step).plain}")
-        rows.append(f"   -> {one_line(step.next_observation)}")
-    return SampledText(
-        one_line(tree.task.id), one_line(tree.task.kind), outcome, "\n".join(rows)
-    )
+    texts = []
+    for tree in islice(trees, count):
+        steps = paths(tree)[0]
+        text = one_line(tree.instruction)
+        text += f"\n   {one_line(steps[0].observation)}"
+        for number, step in enumerate(steps, 1):
+            text += f"\n{number} {action(step).plain}"
+            text += f"\n   -> {one_line(step.next_observation)}"
+        sampled = SampledText(
+            task=one_line(tree.task.id),
+            kind=one_line(tree.task.kind),
+            outcome=steps[-1].outcome or Outcome.ERRORED,
+            text=text,
+        )
+        texts.append(sampled)
+    return texts

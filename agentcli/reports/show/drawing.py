@@ -1,6 +1,8 @@
 """A tree in the terminal: one branch for each stretch between forks, a line a step."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import partial
+from itertools import groupby
 
 import msgspec
 from rich.table import Table
@@ -54,7 +56,8 @@ def tree_drawing(shown: ShownTree, *, whole: bool = False) -> Drawing:
     waiting = [(drawing, stretch, 1) for stretch in reversed(stretches)]
     while waiting:
         if rows > MOST_ROWS and not whole:
-            drawing.add(_left_out([stretch for _, stretch, _ in waiting]))
+            hidden = [stretch for _, stretch, _ in waiting]
+            drawing.add(_left_out(hidden))
             break
         parent, stretch, depth = waiting.pop()
         if depth > DEEPEST and not whole:
@@ -64,16 +67,19 @@ def tree_drawing(shown: ShownTree, *, whole: bool = False) -> Drawing:
         for row in _rows(shown, stretch.steps, whole):
             branch.add(row)
             rows += 1
-        waiting += [(branch, below, depth + 1) for below in reversed(stretch.branches)]
+        for below in reversed(stretch.branches):
+            waiting.append((branch, below, depth + 1))
     return drawing
 
 
 def side_by_side(left: ShownTree, right: ShownTree, *, whole: bool = False) -> Table:
     """Two runs' trees of one task."""
     table = Table.grid(expand=True, padding=(0, 2))
-    for _ in range(2):
+    drawings = []
+    for shown in (left, right):
         table.add_column(ratio=1)
-    table.add_row(tree_drawing(left, whole=whole), tree_drawing(right, whole=whole))
+        drawings.append(tree_drawing(shown, whole=whole))
+    table.add_row(*drawings)
     return table
 
 
@@ -82,50 +88,54 @@ def _heading(shown: ShownTree) -> Text:
     outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
     success = outcomes.count(Outcome.SUCCESS)
     text = Text(one_line(tree.instruction), style="bold")
-    place, task = one_line(shown.place), one_line(tree.task.id)
+    place = one_line(shown.place)
+    task = one_line(tree.task.id)
     text.append(f"\n{place}  {task}", style=QUIET)
-    text.append(f"\n{success} of {len(outcomes)} trajectories succeed")
-    text.append(f", {len(tree.steps)} steps, {tree.ledger.forks} forks")
-    text.append(f", method {one_line(tree.method)}")
+    facts = [
+        f"\n{success} of {len(outcomes)} trajectories succeed",
+        f"{len(tree.steps)} steps",
+        f"{tree.ledger.forks} forks",
+        f"method {one_line(tree.method)}",
+    ]
     if shown.credit is not None:
-        text.append(f", advantages of {one_line(shown.credit)}")
-    return text
+        facts.append(f"advantages of {one_line(shown.credit)}")
+    return text.append(", ".join(facts))
 
 
 def _stretch_heading(stretch: Stretch) -> Text:
     """How the trajectory ends, or what its branches come to."""
     if stretch.trajectory is None:
         words = f"{stretch.success} of {stretch.leaves} succeed, then a fork"
-        return Text(words, style=share_style(stretch.success, stretch.leaves))
+        style = share_style(stretch.success, stretch.leaves)
+        return Text(words, style=style)
     outcome = stretch.steps[-1].outcome
     assert outcome is not None
     mark, style = MARKS[outcome]
     return Text(f"{mark} trajectory {stretch.trajectory}: {outcome}", style=style)
 
 
-def _rows(shown: ShownTree, steps: list[Step], whole: bool) -> Iterator[Text]:
+def _rows(shown: ShownTree, steps: list[Step], whole: bool) -> list[Text]:
     """A line for each step; equal neighbours are folded into one."""
-    folded: list[tuple[int, int, Text]] = []
-    for step in steps:
-        text = step_row(shown, step)
-        if folded and folded[-1][2] == text:
-            first, times, _ = folded[-1]
-            folded[-1] = (first, times + 1, text)
-        else:
-            folded.append((step.id, 1, text))
-    left_out = len(folded) - HEAD - TAIL
-    for place, (first, times, text) in enumerate(folded):
-        if whole or len(folded) <= LONGEST or not HEAD <= place < HEAD + left_out:
-            yield _numbered(first, times, text)
-        elif place == HEAD:
-            yield Text(f"... {left_out} more lines; --all shows them", style=QUIET)
+    rows = []
+    for text, alike in groupby(steps, partial(step_row, shown)):
+        first, *others = alike
+        times = 1 + len(others)
+        rows.append(_numbered(first.id, times, text))
+    if whole or len(rows) <= LONGEST:
+        return rows
+    left_out = len(rows) - HEAD - TAIL
+    words = f"... {left_out} more lines; --all shows them"
+    middle = Text(words, style=QUIET)
+    return [*rows[:HEAD], middle, *rows[-TAIL:]]
 
 
 def step_row(shown: ShownTree, step: Step) -> Text:
     """The advantage of a step, its action, and what came back."""
     row = Text()
     if shown.credit is not None:
-        row.append_text(advantage(shown.advantage(step.id))).append(" ")
+        value = shown.advantage(step.id)
+        row.append_text(advantage(value))
+        row.append(" ")
     row.append_text(action(step))
     row.append(f"  -> {one_line(step.next_observation)}", style=QUIET)
     return row
@@ -158,20 +168,29 @@ def outline(tree: Tree) -> list[Stretch]:
     while waiting:
         siblings, step = waiting.pop()
         stretch = Stretch(
-            steps=[step], leaves=leaves[step.id], success=success[step.id]
+            steps=[step],
+            leaves=leaves[step.id],
+            success=success[step.id],
         )
         siblings.append(stretch)
-        while len(following := followers.get(stretch.steps[-1].id, [])) == 1:
-            stretch.steps.append(following[0])
-        stretch.trajectory = numbers.get(stretch.steps[-1].id)
-        waiting += [(stretch.branches, child) for child in reversed(following)]
+        following = followers.get(step.id, [])
+        while len(following) == 1:
+            step = following[0]
+            stretch.steps.append(step)
+            following = followers.get(step.id, [])
+        stretch.trajectory = numbers.get(step.id)
+        for child in reversed(following):
+            waiting.append((stretch.branches, child))
     return roots
 
 
 def trajectory_numbers(tree: Tree) -> dict[int, int]:
     """The number of the trajectory that ends in a step, from 1, by step id."""
-    ends = [step.id for step in tree.steps if step.outcome is not None]
-    return {step: number for number, step in enumerate(ends, 1)}
+    numbers: dict[int, int] = {}
+    for step in tree.steps:
+        if step.outcome is not None:
+            numbers[step.id] = len(numbers) + 1
+    return numbers
 
 
 def count(stretches: Iterable[Stretch]) -> int:

@@ -1,5 +1,6 @@
 """The runs of a folder, what one run holds, and its tool calls, as tables."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from math import isclose
@@ -52,7 +53,7 @@ def runs_table(folder: str, runs: Sequence[RunOverview], now: datetime) -> Block
             cells += ["-", "-"]
         else:
             cells += [run.success.measured_on, percent(run.success.rate)]
-        cells.append("-" if run.finished is None else age(run.finished, now))
+        cells.append(age(run.finished, now))
         table.add(cells)
     return table
 
@@ -78,18 +79,11 @@ def loop_line(iterations: Sequence[IterationOverview]) -> Text:
     """Success over the iterations of a loop, as a sparkline with its headline."""
     shares = [one.success for one in iterations]
     ends = headline(iterations)
-    text = Text(f"success over {len(shares)} iterations: ")
-    text.append(f"{percent(ends.first)} % ")
+    first = percent(ends.first)
+    last = percent(ends.last)
+    text = Text(f"success over {len(shares)} iterations: {first} % ")
     text.append(sparkline(shares), style="green")
-    return text.append(f" {percent(ends.last)} % ({printable(ends.measured_on)})")
-
-
-def loop_tables(iterations: Sequence[IterationOverview]) -> Iterator[Blocks]:
-    """What became of each task kind, and what the loop's evaluations say."""
-    yield _loop_kinds([one.results for one in iterations])
-    evaluated = [one for one in iterations if one.evaluated]
-    if evaluated:
-        yield _loop_evaluations(evaluated)
+    return text.append(f" {last} % ({printable(ends.measured_on)})")
 
 
 def _loop_kinds(iterations: Sequence[ResultsByKind]) -> Blocks:
@@ -106,11 +100,12 @@ def _loop_kinds(iterations: Sequence[ResultsByKind]) -> Blocks:
             "malformed %",
         ],
     )
-    kinds = sorted({kind for results in iterations for kind in results.kinds})
-    for kind in kinds:
-        # An iteration need not have every kind.
-        every = [one.kinds[kind] for one in iterations if kind in one.kinds]
-        table.add(_loop_cells(kind, every))
+    kinds: dict[str, list[Results]] = defaultdict(list)
+    for one in iterations:
+        for kind, results in one.kinds.items():
+            kinds[kind].append(results)
+    for kind in sorted(kinds):
+        table.add(_loop_cells(kind, kinds[kind]))
     table.add(_loop_cells("all", iterations), style="bold")
     return table
 
@@ -168,16 +163,20 @@ def kinds_table(trees: Sequence[TreeOverview]) -> Blocks:
     table = Blocks("trees by kind", ["kind"], heads)
     for kind in sorted({tree.kind for tree in trees}):
         group = [tree for tree in trees if tree.kind == kind]
-        trajectories = sum(tree.trajectories for tree in group)
-        success = sum(tree.success for tree in group)
+        trajectories = success = steps = 0
+        for tree in group:
+            trajectories += tree.trajectories
+            success += tree.success
+            steps += tree.steps
         scores = sum(tree.score * tree.trajectories for tree in group)
+        divisor = max(1, trajectories)
         cells = [
             kind,
             str(len(group)),
             str(trajectories),
-            percent(success / max(1, trajectories)),
-            f"{scores / max(1, trajectories):.3f}",
-            str(sum(tree.steps for tree in group)),
+            percent(success / divisor),
+            f"{scores / divisor:.3f}",
+            str(steps),
         ]
         table.add(cells)
     if not any(map(_is_graded, trees)):
@@ -187,8 +186,7 @@ def kinds_table(trees: Sequence[TreeOverview]) -> Blocks:
 
 def _is_graded(tree: TreeOverview) -> bool:
     """Whether rewards say more than success does."""
-    share = tree.success / max(1, tree.trajectories)
-    return not isclose(tree.score, share, abs_tol=1e-9)
+    return not isclose(tree.score, tree.share, abs_tol=1e-9)
 
 
 def trees_table(trees: Sequence[TreeOverview], *, whole: bool = False) -> Blocks:
@@ -199,11 +197,15 @@ def trees_table(trees: Sequence[TreeOverview], *, whole: bool = False) -> Blocks
     heads = ["succeed", SCORE, "steps", "forks", "tokens"]
     table = Blocks("trees, failures first", ["line", "kind", "task", "ended"], heads)
     for tree in trees if whole else trees[:MOST_TREES]:
+        endings = list(tree.endings)
+        # A single ending is that of all trajectories.
+        if len(endings) > 1:
+            endings = [f"{count} {name}" for name, count in tree.endings.items()]
         cells = [
             str(tree.line),
             tree.kind,
             tree.instruction,
-            _endings(tree),
+            ", ".join(endings),
             f"{tree.success} of {tree.trajectories}",
             f"{tree.score:.3f}",
             str(tree.steps),
@@ -220,20 +222,14 @@ def trees_table(trees: Sequence[TreeOverview], *, whole: bool = False) -> Blocks
     return table
 
 
-def _endings(tree: TreeOverview) -> str:
-    """How the trajectories of a tree ended: "repeated", or "3 success, 5 repeated"."""
-    if len(tree.endings) == 1:
-        return next(iter(tree.endings))
-    return ", ".join(f"{count} {name}" for name, count in tree.endings.items())
-
-
 def fork_line(shares: Sequence[float]) -> Text:
     """Where the forks fall."""
-    bands = [f"{name}: {percent(share)}" for name, share in fork_bands(shares).items()]
-    return Text(
-        f"forks % by the steps before them: {', '.join(bands)}; "
-        f"median {median_depth(shares)}"
-    )
+    bands = []
+    for name, share in fork_bands(shares).items():
+        bands.append(f"{name}: {percent(share)}")
+    words = ", ".join(bands)
+    median = median_depth(shares)
+    return Text(f"forks % by the steps before them: {words}; median {median}")
 
 
 def run_view(
@@ -248,7 +244,10 @@ def run_view(
         )
     if holdings.iterations:
         yield loop_line(holdings.iterations)
-        yield from loop_tables(holdings.iterations)
+        yield _loop_kinds([one.results for one in holdings.iterations])
+    evaluated = [one for one in holdings.iterations if one.evaluated]
+    if evaluated:
+        yield _loop_evaluations(evaluated)
     if holdings.evaluations:
         yield evaluations_table(holdings.evaluations)
     if not holdings.trees:
@@ -262,13 +261,17 @@ def run_view(
         yield Text(f"... {hidden} more trees; --all shows them")
 
 
-def age(finished: str, now: datetime) -> str:
-    """How long ago a UTC time was: "3 hours ago"."""
-    seconds = (now - datetime.fromisoformat(finished).astimezone(UTC)).total_seconds()
+def age(finished: str | None, now: datetime) -> str:
+    """How long ago a UTC time was: "3 hours ago"; "-" for none."""
+    if finished is None:
+        return "-"
+    then = datetime.fromisoformat(finished).astimezone(UTC)
+    seconds = (now - then).total_seconds()
     for name, length in UNITS:
         number = int(seconds // length)
         if number >= 1:
-            return f"{number} {name}{'s' if number > 1 else ''} ago"
+            plural = "s" if number > 1 else ""
+            return f"{number} {name}{plural} ago"
     return "just now"
 
 
@@ -282,15 +285,16 @@ def shares_table(file: str, shares: Sequence[CallShares]) -> Blocks:
     columns = ["all", *(f"step {one.step}" for one in steps)]
     table = Blocks(f"calls in {file}, in %", ["tool"], columns)
     for name in together.calls:
-        cells = []
+        cells = [name]
         for one in shares:
             total = sum(one.calls.values())
-            cells.append(percent(one.calls.get(name, 0) / max(1, total)))
-        table.add([name, *cells])
-    table.add(
-        ["entropy, nats", *(f"{one.entropy:.2f}" for one in shares)], style="bold"
-    )
-    table.add(["trajectories", *(str(one.trajectories) for one in shares)])
+            calls = one.calls.get(name, 0)
+            cells.append(percent(calls / max(1, total)))
+        table.add(cells)
+    entropies = [f"{one.entropy:.2f}" for one in shares]
+    trajectories = [str(one.trajectories) for one in shares]
+    table.add(["entropy, nats", *entropies], style="bold")
+    table.add(["trajectories", *trajectories])
     return table
 
 
@@ -317,10 +321,14 @@ def _words(step: Step) -> Iterator[str]:
     thought = one_line(opened.partition("</")[0].strip())
     if len(thought) > LONGEST_THOUGHT:
         thought = f"{thought[:LONGEST_THOUGHT]}..."
-    call = read_call(step.action or "")
     yield thought
-    yield call.name if call else "-"
-    yield call.argument if call else step.action or "-"
+    call = read_call(step.action or "")
+    if call is None:
+        yield "-"
+        yield step.action or "-"
+    else:
+        yield call.name
+        yield call.argument
 
 
 def _judgement(step: Step) -> Iterator[str]:
@@ -329,7 +337,10 @@ def _judgement(step: Step) -> Iterator[str]:
         score = step.notes.get(name)
         yield "-" if score is None else f"{score:.1f}"
     sound = step.notes.get("process_ok")
-    yield "-" if sound is None else ("yes" if sound else "no")
+    if sound is None:
+        yield "-"
+    else:
+        yield "yes" if sound else "no"
 
 
 def advice_table(file: str, traits: Sequence[tuple[str, float, str]]) -> Blocks:

@@ -160,10 +160,9 @@ def counterpart(run: Path, trees: Path) -> Path | None:
         if stage not in other.stages or path.samefile(run):
             continue
         record = RunDirectory(path).finished(stage)
-        alike = (
-            itself is not None and record is not None and record.panel == itself.panel
-        )
-        if alike and is_there(path / place):
+        if itself is None or record is None or record.panel != itself.panel:
+            continue
+        if is_there(path / place):
             newest = path
     return newest
 
@@ -241,7 +240,9 @@ def method_of(name: str, record: StageRecord) -> str | None:
         "train": ("train", "objective"),
     }.get(name, ("", ""))
     values = record.settings.get(section)
-    return str(values[key]) if isinstance(values, dict) and key in values else None
+    if isinstance(values, dict) and key in values:
+        return str(values[key])
+    return None
 
 
 def success_of(name: str, record: StageRecord) -> float | None:
@@ -268,8 +269,10 @@ def newest_success(path: Path, stages: Sequence[StageOverview]) -> Success | Non
         if stage.success is not None:
             label = stage.name.rpartition("/")[2]
             return Success(rate=stage.success, measured_on=label)
-    shares = course([one.success for one in iterations(path)])
-    return Success(rate=shares[-1], measured_on="run") if shares else None
+    shares = [one.success for one in iterations(path)]
+    if not shares:
+        return None
+    return Success(rate=course(shares)[-1], measured_on="run")
 
 
 def headline(iterations: Sequence[IterationOverview]) -> LoopHeadline:

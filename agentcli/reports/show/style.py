@@ -31,9 +31,11 @@ def advantage(value: float | None) -> Text:
     """An advantage in seven columns: blue for a gain, orange for a loss, "-" for none."""
     if value is None:
         return Text(f"{'-':>7}", style=QUIET)
-    style = GAIN if value > 0 else LOSS
-    if value == 0:
-        style = QUIET
+    style = QUIET
+    if value > 0:
+        style = GAIN
+    elif value < 0:
+        style = LOSS
     return Text(f"{value:+7.2f}", style=style)
 
 
@@ -41,7 +43,9 @@ def share_style(success: int, whole: int) -> str:
     """Green where all succeed, red where none does, else yellow."""
     if success == whole:
         return "green"
-    return "red" if success == 0 else "yellow"
+    if success == 0:
+        return "red"
+    return "yellow"
 
 
 def action(step: Step) -> Text:
@@ -53,7 +57,8 @@ def action(step: Step) -> Text:
         return text.append(f"errored: {one_line(step.error)}", style="magenta")
     if step.validity is Validity.MALFORMED:
         return text.append(f"malformed: {one_line(step.response)}", style="yellow")
-    words = " | ".join(map(one_line, named_action(step).splitlines()))
+    moves = named_action(step).splitlines()
+    words = " | ".join(map(one_line, moves))
     if step.validity is Validity.INADMISSIBLE:
         return text.append(f"{words} (inadmissible)", style="yellow")
     return text.append(words, style="bold")
@@ -61,5 +66,8 @@ def action(step: Step) -> Text:
 
 def sparkline(shares: list[float]) -> str:
     """One character for each share, from ▁ for 0 to █ for 1."""
-    heights = [round(share * (len(BARS) - 1)) for share in shares]
-    return "".join(BARS[height] for height in heights)
+    line = ""
+    for share in shares:
+        height = round(share * (len(BARS) - 1))
+        line += BARS[height]
+    return line

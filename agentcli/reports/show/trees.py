@@ -1,6 +1,7 @@
 """The trees of a run as rows, and one of them with its credit."""
 
 from collections import Counter
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -49,6 +50,11 @@ class TreeOverview(msgspec.Struct, kw_only=True):
     fork_depths: list[int]
     """The number of steps before each of them."""
     tokens: int
+
+    @property
+    def share(self) -> float:
+        """How many of its trajectories succeeded."""
+        return self.success / max(1, self.trajectories)
 
 
 class ShownTree(msgspec.Struct, kw_only=True):
@@ -117,7 +123,7 @@ def tree_overviews(
         raise UsageError(
             f"--kind {kind}: {file} has none; there are {', '.join(sorted(kinds))}"
         )
-    return sorted(rows, key=_success_and_score)
+    return sorted(rows, key=attrgetter("share", "score"))
 
 
 def _row(line: int, tree: Tree) -> TreeOverview:
@@ -144,19 +150,19 @@ def _row(line: int, tree: Tree) -> TreeOverview:
 
 def leaves_below(tree: Tree) -> tuple[list[int], list[int]]:
     """Leaves below each step, itself included, and those of them that succeeded."""
-    leaves = [int(step.outcome is not None) for step in tree.steps]
-    success = [int(step.outcome is Outcome.SUCCESS) for step in tree.steps]
+    leaves = []
+    success = []
+    for step in tree.steps:
+        leaves.append(int(step.outcome is not None))
+        success.append(int(step.outcome is Outcome.SUCCESS))
     # A parent comes before its children, so going backwards every count is whole when
     # it is handed on.
     for step in reversed(tree.steps):
-        if step.parent is not None:
-            leaves[step.parent] += leaves[step.id]
-            success[step.parent] += success[step.id]
+        parent = step.parent
+        if parent is not None:
+            leaves[parent] += leaves[step.id]
+            success[parent] += success[step.id]
     return leaves, success
-
-
-def _success_and_score(row: TreeOverview) -> tuple[float, float]:
-    return row.success / max(1, row.trajectories), row.score
 
 
 def find_tree(file: Path, wanted: str) -> ShownTree:
@@ -164,7 +170,11 @@ def find_tree(file: Path, wanted: str) -> ShownTree:
 
     Raises UsageError where no tree fits, or a part of an id fits several.
     """
-    line = int(wanted) if _is_line(wanted) else _line_of_task(file, wanted)
+    # A longer number is no line; it may be part of a task's id.
+    if wanted.isascii() and wanted.isdigit() and len(wanted) < 10:
+        line = int(wanted)
+    else:
+        line = _line_of_task(file, wanted)
     tree = read_line(file, line, Tree)
     if tree is None:
         raise UsageError(f"{file}: has no line {line}; list them without TREE")
@@ -183,10 +193,6 @@ def add_credit(shown: ShownTree, run: Path, credit: str | None) -> None:
     file = directory.existing_credit(credit)
     shown.credit = file.stem
     shown.rows = _rows_of(file, shown.tree)
-
-
-def _is_line(wanted: str) -> bool:
-    return wanted.isascii() and wanted.isdigit() and len(wanted) < 10
 
 
 def _line_of_task(file: Path, wanted: str) -> int:
@@ -209,12 +215,14 @@ def _line_of_task(file: Path, wanted: str) -> int:
 
 def _rows_of(file: Path, tree: Tree) -> dict[int, list[StepCredit]]:
     """The rows of a tree's credit by step. Raises DataError where the file has none."""
-    heads = read_numbered(file, CreditHead)
-    line = next((line for line, head in heads if head.task == tree.task.id), 0)
-    credit = read_line(file, line, Credit) if line else None
-    if credit is None:
-        raise DataError(
-            f"{file}: has no credit of task {tree.task.id}; run assign-credit with --overwrite"
-        )
-    validate_credit(credit, tree, f"{file}:{line}")
-    return rows_by_step(credit)
+    task = tree.task.id
+    for line, head in read_numbered(file, CreditHead):
+        if head.task != task:
+            continue
+        credit = read_line(file, line, Credit)
+        if credit is not None:
+            validate_credit(credit, tree, f"{file}:{line}")
+            return rows_by_step(credit)
+    raise DataError(
+        f"{file}: has no credit of task {task}; run assign-credit with --overwrite"
+    )
