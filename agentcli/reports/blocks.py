@@ -6,9 +6,9 @@ The others hold numbers, in the order of their columns, as many to a block as fi
 come from files and folders: they are shown as they are, whatever they hold.
 """
 
-import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console, ConsoleOptions
@@ -33,14 +33,14 @@ behind their separators.
 """
 
 
-@dataclasses.dataclass
+@dataclass
 class Column:
     """One column, and the width that it is given."""
 
     head: str
     is_text: bool
-    cells: list[str] = dataclasses.field(default_factory=list)
-    colours: list[str] = dataclasses.field(default_factory=list)
+    cells: list[str] = field(default_factory=list)
+    colours: list[str] = field(default_factory=list)
     """The colour of each cell, "" for the terminal's own."""
     width: int = 0
 
@@ -82,9 +82,11 @@ class Blocks:
         `colours` are those of cells, by their header.
         """
         columns = [*self._texts, *self._numbers]
+        colours = colours or {}
         for column, cell in zip(columns, cells, strict=True):
             column.cells.append(shown(cell))
-            column.colours.append((colours or {}).get(column.head, ""))
+            colour = colours.get(column.head, "")
+            column.colours.append(colour)
         self._styles.append(style)
 
     def leave_out(self, head: str) -> None:
@@ -93,9 +95,10 @@ class Blocks:
 
     def leave_out_constant(self, *heads: str) -> None:
         """Removes those of the columns whose cells are equal in all of several rows."""
+        if len(self._styles) < 2:
+            return
         for column in self._numbers:
-            alike = len(self._styles) > 1 and len(set(column.cells)) == 1
-            if column.head in heads and alike:
+            if column.head in heads and len(set(column.cells)) == 1:
                 self.leave_out(column.head)
 
     def __rich_console__(
@@ -188,7 +191,10 @@ def _folded(text: str, width: int) -> Text:
         # A first piece that is too wide leaves the line before it empty.
         if lines[-1] == "":
             lines.pop()
-        lines += [piece] if _fits(piece, width) else chop_cells(piece, width)
+        if _fits(piece, width):
+            lines.append(piece)
+        else:
+            lines += chop_cells(piece, width)
     return Text("\n".join(line.rstrip() for line in lines), overflow="fold")
 
 

@@ -164,7 +164,9 @@ def _gain(gain: Difference) -> tuple[str, str]:
     words = f"{_points(gain.difference)} ({_points(gain.low)} to {_points(gain.high)})"
     if gain.low > 0:
         return words, "green"
-    return words, "red" if gain.high < 0 else ""
+    if gain.high < 0:
+        return words, "red"
+    return words, ""
 
 
 def _points(difference: float) -> str:
@@ -321,7 +323,8 @@ def _iterations(row: LoopCost) -> str:
         return "-"
     # A loop may have ended and lack an iteration that was removed since.
     is_whole = row.ended and not row.unfinished
-    return f"{row.iterations:,}" + ("" if is_whole else " (unfinished)")
+    text = f"{row.iterations:,}"
+    return text if is_whole else f"{text} (unfinished)"
 
 
 def _of_ledger(cost: Cost) -> dict[str, Cell]:
@@ -368,7 +371,9 @@ def _form_of_seconds(values: Sequence[Cell]) -> str:
 
 
 def _times(ratio: float | None) -> str:
-    return "" if ratio is None else f" x{ratio:.2f}"
+    if ratio is None:
+        return ""
+    return f" x{ratio:.2f}"
 
 
 COLUMNS = 6

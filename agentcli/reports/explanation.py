@@ -38,7 +38,9 @@ def excerpt(text: str | None, longest: int = LONGEST) -> str:
     line = shown(" ".join(text[: 20 * longest].split()))
     if len(line) <= longest:
         return line
-    return f"{line[: longest * 2 // 3]} ... {line[-longest // 4 :]}"
+    begin = line[: longest * 2 // 3]
+    end = line[-longest // 4 :]
+    return f"{begin} ... {end}"
 
 
 def explanation(explained: ExplainedStep) -> Iterator[str | Table]:
@@ -65,11 +67,14 @@ def folded(line: str, width: int) -> str:
 
 def _step(explained: ExplainedStep, step: Explanation) -> Iterator[str]:
     place = f"{explained.trees}:{explained.line}"
-    yield f"task         {excerpt(step.task)} ({place}), kind {excerpt(step.kind)}"
+    kind = excerpt(step.kind)
+    facts = ", ".join(_facts(step))
+    moves = ", ".join(step.moves)
+    yield f"task         {excerpt(step.task)} ({place}), kind {kind}"
     yield f"instruction  {excerpt(step.instruction)}"
-    yield f"step         {step.step}: {', '.join(_facts(step))}"
+    yield f"step         {step.step}: {facts}"
     yield f"saw          {excerpt(step.observation)}"
-    yield f"did          {excerpt(', '.join(step.moves) or step.action)}"
+    yield f"did          {excerpt(moves or step.action)}"
     yield f"then         {excerpt(step.next_observation)}"
 
 
@@ -94,16 +99,20 @@ def _result(explained: ExplainedStep, step: Explanation) -> Iterator[str]:
     yield f"method       {step.method}, {switches}"
     is_masked = step.masked is not None
     if is_masked:
-        reason = f": {step.why_masked}" if step.why_masked else ""
+        reason = ""
+        if step.why_masked:
+            reason = f": {step.why_masked}"
         yield f"advantage    none, masked as {excerpt(step.masked)!r}{reason}"
     else:
         yield f"advantage    {_signed(step.advantage)}"
     rows = [_signed(advantage) for advantage in step.rows]
     if len(rows) > 1:
-        more = ", ..." if len(rows) > MEMBERS else ""
+        advantages = ", ".join(rows[:MEMBERS])
+        if len(rows) > MEMBERS:
+            advantages += ", ..."
         yield (
             f"rows         this is row {step.row} of {len(rows)} of the step, one "
-            f"per leaf below it: {', '.join(rows[:MEMBERS])}{more}"
+            f"per leaf below it: {advantages}"
         )
     if not is_masked and not step.account:
         parts = values_line(step.parts) or "-"
@@ -153,7 +162,9 @@ def _account(step: Explanation) -> Iterator[str | Table]:
 
 def _group(group: ScoreGroup, peers: Mapping[int, Peer]) -> Iterator[str | Table]:
     members = group.members
-    spread = "" if group.std is None else f", std {group.std:.10g}"
+    spread = ""
+    if group.std is not None:
+        spread = f", std {group.std:.10g}"
     yield f"  group {group.name}: {excerpt(group.meaning, 300)}"
     yield (
         f"    {len(members)} entries, mean {group.mean:.10g}{spread}, W "
@@ -181,8 +192,9 @@ def _group(group: ScoreGroup, peers: Mapping[int, Peer]) -> Iterator[str | Table
         # As Text, so that what a world wrote is not read as markup.
         table.add_row(*map(Text, cells))
     yield table
-    if len(chosen) < len(members):
-        yield f"    ... and {len(members) - len(chosen)} more"
+    hidden = len(members) - len(chosen)
+    if hidden > 0:
+        yield f"    ... and {hidden} more"
 
 
 def _chosen(members: Sequence[Member]) -> list[Member]:
@@ -201,19 +213,24 @@ def _equation(line: Line, numbers: Mapping[str, float]) -> str:
     value = f"{line.value:.10g}"
     sides = [line.name]
     if line.formula is not None:
-        filled = _NAME.sub(
-            lambda name: _in_formula(numbers[name.group()]), line.formula
-        )
+
+        def number(name: re.Match[str]) -> str:
+            value = numbers[name.group()]
+            return f"{value:.10g}" if value >= 0 else f"({value:.10g})"
+
+        filled = _NAME.sub(number, line.formula)
         sides += [line.formula, filled]
-    sides = [side for side in dict.fromkeys(sides) if side != value]
-    equation = "  " + " = ".join([*sides, value])
-    source = f" [{line.source}]" if line.source else ""
-    return f"{equation.ljust(70)}  {line.meaning}{source}"
-
-
-def _in_formula(value: float) -> str:
-    return f"{value:.10g}" if value >= 0 else f"({value:.10g})"
+    different = dict.fromkeys(sides)
+    different.pop(value, None)
+    equation = " = ".join([*different, value])
+    text = f"  {equation}".ljust(70)
+    text += f"  {line.meaning}"
+    if line.source:
+        text += f" [{line.source}]"
+    return text
 
 
 def _signed(value: float | None) -> str:
-    return "none" if value is None else f"{value:+.10g}"
+    if value is None:
+        return "none"
+    return f"{value:+.10g}"

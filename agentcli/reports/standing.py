@@ -89,9 +89,13 @@ class Count:
     @property
     def state(self) -> list[str]:
         """Success and figures, each as text."""
-        parts = [f"{name} {value:.4g}" for name, value in self.figures.items()]
+        parts = []
         success = self.success
-        return parts if success is None else [f"success {success:.2f}", *parts]
+        if success is not None:
+            parts.append(f"success {success:.2f}")
+        for name, value in self.figures.items():
+            parts.append(f"{name} {value:.4g}")
+        return parts
 
     @property
     def seconds(self) -> float:
