@@ -166,7 +166,6 @@ def _two_sided(patterns: int, coins: int) -> float:
 
 
 def _sums_and_sizes(groups: Groups) -> tuple[Values, Values]:
-    """The sum and the number of every task's values."""
     sums = np.fromiter(map(sum, groups), float)
     sizes = np.fromiter(map(len, groups), float)
     return sums, sizes

@@ -34,8 +34,6 @@ EXPLAINED = (
     "cosine: of one update and the true gradient",
     "z: the larger distance of scale and bias from theory, in standard errors",
 )
-
-
 OVER_KNOBS = (
     "cosine of an update of N {equal}: 1 / sqrt(1 + bias + variance * {equal} / N), with "
     "those of one group; p: exact signed-rank test over the seeds' policies"

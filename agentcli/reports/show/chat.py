@@ -31,8 +31,13 @@ def chat(shown: ShownTree, steps: list[Step], number: int) -> Iterator[Renderabl
     yield Text(f"{place}  trajectory {number}", style=QUIET)
     children = Counter(step.parent for step in shown.tree.steps)
     for step in steps:
+        title = Text(f"step {step.id}")
+        if shown.credit is not None:
+            value = shown.advantage(step.id)
+            title.append_text(advantage(value))
         siblings = children[step.parent]
-        title = _turn(shown, step, siblings)
+        if siblings > 1:
+            title.append(f"  one of {siblings} tried here", style="cyan")
         yield _heading(title)
         yield _indented(step.observation, QUIET)
         yield from _pictures(shown, step.pictures)
@@ -87,7 +92,15 @@ def step_details(shown: ShownTree, step: Step) -> Iterator[RenderableType]:
     if shown.credit is not None:
         title = Text(f"credit by {one_line(shown.credit)}")
         yield _heading(title)
-        yield from _credit_rows(shown, step)
+        for row in shown.rows.get(step.id, []):
+            text = Text("  ")
+            text.append_text(advantage(row.advantage))
+            if row.masked is not None:
+                text.append(f"  masked: {one_line(row.masked)}")
+            for name, part in row.parts.items():
+                text.append(f"  {one_line(name)} {part:+.4g}", style=QUIET)
+            text.append(f"  weight {row.weight:g}", style=QUIET)
+            yield text
 
 
 def _came_back(shown: ShownTree, step: Step) -> Iterator[RenderableType]:
@@ -106,16 +119,6 @@ def _pictures(shown: ShownTree, names: Pictures) -> Iterator[RenderableType]:
 
 def _heading(title: str | Text) -> Rule:
     return Rule(title, style=QUIET, align="left")
-
-
-def _turn(shown: ShownTree, step: Step, siblings: int) -> Text:
-    """The number of a step, its advantage, and how many were tried at its state."""
-    text = Text(f"step {step.id}")
-    if shown.credit is not None:
-        text.append_text(advantage(shown.advantage(step.id)))
-    if siblings > 1:
-        text.append(f"  one of {siblings} tried here", style="cyan")
-    return text
 
 
 def _indented(text: str | Text, style: str = "") -> Padding:
@@ -153,18 +156,6 @@ def _numbers(step: Step) -> Iterator[tuple[str, str]]:
         yield "paper's state", f"{step.canonical} -> {step.next_canonical}"
     if step.admissible:
         yield "admissible", ", ".join(step.admissible)
-
-
-def _credit_rows(shown: ShownTree, step: Step) -> Iterator[RenderableType]:
-    for row in shown.rows.get(step.id, []):
-        text = Text("  ")
-        text.append_text(advantage(row.advantage))
-        if row.masked is not None:
-            text.append(f"  masked: {one_line(row.masked)}")
-        for name, value in row.parts.items():
-            text.append(f"  {one_line(name)} {value:+.4g}", style=QUIET)
-        text.append(f"  weight {row.weight:g}", style=QUIET)
-        yield text
 
 
 class SampledText(NamedTuple):

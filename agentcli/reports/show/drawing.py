@@ -119,8 +119,10 @@ def _rows(shown: ShownTree, steps: list[Step], whole: bool) -> list[Text]:
     rows = []
     for text, alike in groupby(steps, partial(step_row, shown)):
         first, *others = alike
-        times = 1 + len(others)
-        rows.append(_numbered(first.id, times, text))
+        row = Text(f"{first.id:>4} ", style=QUIET, no_wrap=True, overflow="ellipsis")
+        if others:
+            row.append(f"x{1 + len(others)} ", style="bold magenta")
+        rows.append(row.append_text(text))
     if whole or len(rows) <= LONGEST:
         return rows
     left_out = len(rows) - HEAD - TAIL
@@ -141,15 +143,7 @@ def step_row(shown: ShownTree, step: Step) -> Text:
     return row
 
 
-def _numbered(first: int, times: int, row: Text) -> Text:
-    text = Text(f"{first:>4} ", style=QUIET, no_wrap=True, overflow="ellipsis")
-    if times > 1:
-        text.append(f"x{times} ", style="bold magenta")
-    return text.append_text(row)
-
-
 def _left_out(stretches: list[Stretch]) -> Text:
-    """What is not drawn, in a line."""
     trajectories = sum(stretch.leaves for stretch in stretches)
     steps = count(stretches)
     words = f"... {steps} more steps in {trajectories} trajectories; --all shows them"

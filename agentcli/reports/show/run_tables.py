@@ -185,7 +185,6 @@ def kinds_table(trees: Sequence[TreeOverview]) -> Blocks:
 
 
 def _is_graded(tree: TreeOverview) -> bool:
-    """Whether rewards say more than success does."""
     return not isclose(tree.score, tree.share, abs_tol=1e-9)
 
 
