@@ -135,10 +135,9 @@ def _written(written: Written, run: Path, method: str) -> str:
     if not reason:
         again = ["agentcli", "assign-credit", str(run), "--method", method]
         command = join([*again, "--overwrite"])
-        reason = (
-            "not of these trees, or of the method, as they are; write it again with: "
-            f"{command}"
-        )
+        # A user's own method may have changed since.
+        of = "these trees, or of the method," if ":" in method else "these trees"
+        reason = f"not of {of} as they are; write it again with: {command}"
     return f"{_signed(written.advantage)} in {file}: {reason}"
 
 
