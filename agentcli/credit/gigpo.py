@@ -75,10 +75,11 @@ def assign(
     )
     entries = []
     for step, _, value, gain in rows:
+        returned = value + gain
         # A step that the policy did not choose is not compared, but its reward is
         # passed on.
         weight = float(survey.masked[step] is None and survey.asked[step])
-        entries.append((step, value + gain - survey.penalties[step], weight))
+        entries.append((step, returned - survey.penalties[step], weight))
     row_keys = [keys[row[0]] for row in rows]
     states = grouping_of(row_keys, entries, division(settings.scale))
 
@@ -86,12 +87,13 @@ def assign(
         step: int, reward: float, value: float, gain: float
     ) -> AdvantageParts:
         penalty = survey.penalties[step]
+        returned = value + gain
         scale = states.scales[keys[step]]
         parts = {
             "trajectory": leaves.scale(reward - penalty),
             # The penalty is charged after discounting: earlier steps do not pay for it.
-            "step": settings.w * scale(value + gain - penalty),
-            "return": value + gain,
+            "step": settings.w * scale(returned - penalty),
+            "return": returned,
             "group": scale.center,
         }
         return parts["trajectory"] + parts["step"], parts

@@ -105,10 +105,9 @@ def verdict(label: str, first: str, name: str, tests: PairedTests) -> Text:
         relation, style = "is better than", "green"
     elif gain.high < 0 and agrees:
         relation, style = "is worse than", "red"
-    low, high = _points(gain.low), _points(gain.high)
     words = (
         f"{printable(name)} {relation} {printable(first)} on {printable(label)}: "
-        f"{_points(gain.difference)} points ({low} to {high})"
+        f"{_points(gain.difference)} points ({_span(gain)})"
     )
     if tests.mcnemar is not None:
         words += f", p {tests.mcnemar:.2g}"
@@ -159,9 +158,16 @@ def _errored_episodes(row: ComparedResults) -> int:
     return row.outcomes[Outcome.ERRORED]
 
 
+def _span(gain: Difference) -> str:
+    """Both ends of the interval of a gain."""
+    low = _points(gain.low)
+    high = _points(gain.high)
+    return f"{low} to {high}"
+
+
 def _gain(gain: Difference) -> tuple[str, str]:
     """A gain with its interval, and its colour: green or red where that leaves out 0."""
-    words = f"{_points(gain.difference)} ({_points(gain.low)} to {_points(gain.high)})"
+    words = f"{_points(gain.difference)} ({_span(gain)})"
     if gain.low > 0:
         return words, "green"
     if gain.high < 0:

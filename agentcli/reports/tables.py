@@ -124,7 +124,8 @@ def ledger_table(ledger: Ledger) -> Blocks:
     """The cost of a rollout, one count a row."""
     table = Blocks("ledger", ["count"], ["total"])
     for name in Ledger.__struct_fields__:
-        table.add([name.replace("_", " "), f"{getattr(ledger, name):,}"])
+        count = getattr(ledger, name)
+        table.add([name.replace("_", " "), f"{count:,}"])
     return table
 
 

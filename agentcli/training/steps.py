@@ -373,7 +373,11 @@ def _not_forked(given: TreeAndCredit, trajectories: list[list[Step]]) -> set[int
 
 
 def _shares(trajectories: list[list[Step]], entries: list[StepCredit]) -> list[float]:
-    """The share of every entry (RewardFlow eq. 11)."""
+    """The share of every entry (RewardFlow eq. 11).
+
+    A step has one entry that counts for all its trajectories, or one for each of them
+    (`prefix: duplicate`).
+    """
     repeats = Counter(entry.step for entry in entries)
     portions: dict[int, list[float]] = {step: [] for step in repeats}
     for steps in trajectories:
