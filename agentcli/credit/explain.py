@@ -90,12 +90,12 @@ class Written(msgspec.Struct, kw_only=True):
     """The same row as stored in the credit file of RUN."""
 
     file: str
+    method: str | None = None
+    """As assign-credit takes it; None: by the name that the credit has."""
     advantage: float | None
     same: bool
     settings: dict[str, list[Any]]
     """Switches that differ, as name -> [in the file, here]."""
-    method: str | None = None
-    """As assign-credit takes it; None: by the name that the credit has."""
 
 
 class ExplainedStep(msgspec.Struct, kw_only=True):
@@ -177,9 +177,15 @@ def account_of(
     try:
         account = Account(equations, evidence, entry.parts, switches)
     except KeyError as error:
-        missing = f"{error} is no part of the row and no switch"
+        missing = f"{error} names no part of the row, no switch and no group"
         raise AgentCliError(f"the method's EQUATIONS: {missing}") from error
-    except (ArithmeticError, AttributeError, SyntaxError, TypeError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        RecursionError,
+        SyntaxError,
+        TypeError,
+    ) as error:
         problem = f"{type(error).__name__}: {error}"
         raise AgentCliError(f"the method's EQUATIONS: {problem}") from error
     # Written with `not <=`, so that NaN differs.

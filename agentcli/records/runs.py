@@ -57,6 +57,8 @@ def credit_name(method: str) -> str:
 
 GROWN_BY = ("rollout", "demos")
 """Stages that write trees.jsonl and count its trees."""
+GIVEN_BY = ("import", "annotate")
+"""Stages that write trees.jsonl from other files."""
 
 
 class RunDirectory:
@@ -242,7 +244,8 @@ class RunDirectory:
         grown = self.grown()
         if grown is None:
             begun = [stage for stage in GROWN_BY if self.begun(stage).is_file()]
-            if not begun:
+            given = any(self.finished(stage) for stage in GIVEN_BY)
+            if given or not begun:
                 return None
             return f"{begun[0]} has not ended; go on with: {self.resuming(begun[0])}"
         stage, record = grown

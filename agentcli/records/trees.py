@@ -111,7 +111,8 @@ def not_forked(tree: Tree, live: Set[int]) -> set[int]:
     siblings from the start, and do not count as forked.
     """
     first = first_phase(tree)
-    forked = {step.parent for step in tree.steps if step.id in live - first}
+    later = live - first
+    forked = {step.parent for step in tree.steps if step.id in later}
     return {step for step in first if tree.steps[step].parent not in forked}
 
 

@@ -223,7 +223,9 @@ async def perform(
             "--tasks N takes fewer"
         )
     votes = plan.command == "test-time-branch"
-    if settings.policy.temperature == 0 and (votes or settings.rollout.leaves > 1):
+    several = votes or settings.rollout.leaves > 1
+    greedy = plan.model is not None and settings.policy.temperature == 0
+    if several and greedy and session.done is None:
         alike = "the candidates of a vote" if votes else "the samples of a task"
         note(f"warning: at temperature 0 {alike} are alike; set --temperature above 0")
     before: EpisodesByTask = {}

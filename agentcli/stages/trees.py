@@ -47,7 +47,12 @@ def count_trees(path: Path) -> int:
 
 def note_lost_trees(path: Path, held: int | None, progress: Progress) -> None:
     """Notes if trees are still to come, or are not the number of the run's manifest."""
-    fault = RunDirectory(path.parent).lost_trees(held)
+    try:
+        fault = RunDirectory(path.parent).lost_trees(held)
+    except DataError as error:
+        # The trees are sound; only the manifest beside them cannot be read.
+        progress.note(f"warning: {error}")
+        return
     if fault is not None:
         progress.note(f"warning: {path}: {fault}")
 

@@ -182,7 +182,7 @@ class RowCounts(msgspec.Struct, kw_only=True):
     rows_inherited: int = 0
     """Rows of only children, which inherit the advantage of the step before."""
     rows_not_critical: int = 0
-    """Left out: step without a sibling."""
+    """Left out: step without a sibling, or of the first phase and not forked."""
     rows_without_spread: int = 0
     """Left out: every advantage of the tree is 0."""
     rows_without_tokens: int = 0

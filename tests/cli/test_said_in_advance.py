@@ -45,7 +45,11 @@ def test_at_temperature_0_it_says_that_samples_are_alike(words: tuple[str, ...])
     greedy = agentcli(*asked, "--temperature", "0", "-o", "greedy")
     assert greedy.code == 0, greedy
     assert "alike" in greedy.stderr
-    assert "alike" not in agentcli(*asked, "--temperature", "1", "-o", "sampled").stderr
+    sampled = agentcli(*asked, "--temperature", "1", "-o", "sampled")
+    assert sampled.code == 0, sampled
+    assert "alike" not in sampled.stderr
+    # A finished evaluation plays nothing, and a policy without a model has no temperature.
+    assert "alike" not in agentcli(*asked, "--temperature", "0", "-o", "greedy", "--resume").stderr
 
 
 def test_a_dry_run_refuses_a_file_as_a_model() -> None:

@@ -217,6 +217,20 @@ def test_trees_that_were_lost_after_the_rollout_ended_are_missed(run: Path) -> N
     assert f"warning: run/trees.jsonl: {fault}" in asked("export", "run", "--to", "messages", "--all").stderr
 
 
+def test_of_imported_trees_none_are_owed(run: Path) -> None:
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    manifest["stages"]["import"] = manifest["stages"].pop("rollout")
+    (run / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    answer = asked(*COMMANDS["assign"])
+    assert (answer.exit_code, "has not ended" in answer.stderr) == (0, False), answer.output
+
+
+def test_a_manifest_that_cannot_be_read_spoils_no_export(run: Path) -> None:
+    (run / "manifest.json").write_text("[]", encoding="utf-8")
+    answer = asked("export", "run", "--to", "messages", "--all")
+    assert (answer.exit_code, "warning: run/manifest.json" in answer.stderr) == (0, True), answer.output
+
+
 def test_trees_of_a_rollout_that_has_not_ended_are_not_taken_as_all(run: Path) -> None:
     (run / "manifest.json").unlink()
     fault = "warning: run/trees.jsonl: rollout has not ended; go on with: agentcli rollout --resume -o run"

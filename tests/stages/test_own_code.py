@@ -161,6 +161,6 @@ def test_equations_that_cannot_be_computed_are_named(formula: str, names: str) -
 def test_what_a_method_prints_is_no_result() -> None:
     run = grown()
     change("    rows =", "    print('hello')\n    rows =")
-    ran = agentcli("assign-credit", run, "--method", OWN, "--json", "-q")
-    assert json.loads(ran.stdout)["stage"] == "assign-credit"
+    ran = agentcli("assign-credit", run, "--method", OWN, "--explain", "best", "--json", "-q")
+    assert json.loads(ran.stdout)["line"] == 1
     assert "hello" in ran.stderr

@@ -132,6 +132,14 @@ def test_a_torn_last_line_of_the_second_run_is_a_tree_still_owed() -> None:
     assert record().statistics["trees"] == 8 + 4
 
 
+def test_of_demonstrations_that_have_not_ended_it_says_so() -> None:
+    assert "has not ended" not in agentcli("sft", "runs/demos", *ON[:-1], "whole").stderr
+    Path("runs/demos/manifest.json").unlink()
+    answer = agentcli("sft", "runs/demos", *ON[:-1], "part")
+    assert answer.code == 0, answer
+    assert "warning: runs/demos/trees.jsonl: demos has not ended; go on with: agentcli demos --resume" in answer.stderr
+
+
 @pytest.mark.parametrize("finished", [True, False], ids=["finished", "interrupted"])
 def test_resumed_with_other_runs_it_is_refused(finished: bool) -> None:
     learn("new", "runs/demos", "runs/more")

@@ -1,5 +1,6 @@
 """What train says once: log-probabilities that it computes itself, and a sampler that is far from it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,17 @@ def said(*changes: str) -> list[str]:
     done = agentcli(*TRAIN, *sets)
     assert done.code == 0, done.stderr
     return [line for line in done.stderr.splitlines() if "recompute_logprobs" in line or "gap_mean" in line]
+
+
+@pytest.mark.usefixtures("folder")
+def test_trees_that_are_still_to_come_are_said() -> None:
+    manifest = Path("runs/x/manifest.json")
+    known = json.loads(manifest.read_text(encoding="utf-8"))
+    del known["stages"]["rollout"]
+    manifest.write_text(json.dumps(known), encoding="utf-8")
+    done = agentcli(*TRAIN)
+    assert done.code == 0, done.stderr
+    assert "warning: runs/x/trees.jsonl: rollout has not ended; go on with: agentcli rollout --resume" in done.stderr
 
 
 @pytest.mark.usefixtures("folder")

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from agentcli.credit import carl, grpo
 from agentcli.errors import DataError
+from agentcli.records.trees import unbroken_paths
 from agentcli.records.types import Outcome, StepCredit, Tree, Validity
 from agentcli.training.steps import RowCounts, TreeAndCredit, read_rows, shared_entries
 from credit_trees import ERRORED, FAILURE, SUCCESS
@@ -127,11 +128,31 @@ def phased_tree(seed: int) -> Tree:
     return msgspec.structs.replace(drawn(*steps), roots=draw.randint(1, parents.count(None)))
 
 
+def forked_by_hand(tree: Tree) -> set[int]:
+    """Live steps with a live sibling; of the first trajectories, those beside a live step that is of none of them."""
+    live: set[int] = set()
+    for steps in unbroken_paths(tree):
+        live |= {one.id for one in steps}
+    first: set[int] = set()
+    for start in [one.id for one in tree.steps if one.parent is None][: tree.roots]:
+        walked: int | None = start
+        while walked is not None:
+            first.add(walked)
+            walked = min((one.id for one in tree.steps if one.parent == walked), default=None)
+    chosen = set()
+    for one in tree.steps:
+        beside = {other.id for other in tree.steps if other.parent == one.parent and other.id in live} - {one.id}
+        if one.id in live and beside and (one.id not in first or beside - first):
+            chosen.add(one.id)
+    return chosen
+
+
 def test_forked_rows_are_those_that_carl_assigns_with_its_switch_of_that_name():
     for seed in range(300):
         tree = phased_tree(seed)
+        chosen = forked_by_hand(tree)
         of_carl = carl.assign(tree, carl.CarlSettings(first_phase="forked"))
-        chosen = {row.step for row in of_carl.steps if row.advantage is not None}
+        assert {row.step for row in of_carl.steps if row.advantage is not None} == chosen, seed
         credit = grpo.assign(tree, grpo.GrpoSettings(prefix="duplicate"))
         entries = shared_entries(TreeAndCredit(tree, credit, 1, "tree", "credit"), "forked", RowCounts())
         assert {entry.step for entry, _ in entries} == chosen, seed

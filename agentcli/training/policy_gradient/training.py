@@ -175,8 +175,8 @@ def credited_rows(
     if not rows:
         raise DataError(
             f"{credit}: no step has both an advantage and sampled tokens "
-            f"({counts.rows_unassigned} unassigned, {counts.rows_not_critical} without a "
-            f"sibling, {counts.rows_without_spread} in trees without spread)"
+            f"({counts.rows_unassigned} unassigned, {counts.rows_not_critical} not "
+            f"critical, {counts.rows_without_spread} in trees without spread)"
         )
     return rows, counts
 
