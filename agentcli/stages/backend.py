@@ -39,7 +39,12 @@ from agentcli.records.free_memory import use_threads
 from agentcli.records.settings import Settings
 from agentcli.records.types import Task, Tree, TreeSeconds
 from agentcli.reports.standing import Progress, Standing
-from agentcli.stages import sampling
+from agentcli.stages.sampling import (
+    SamplerPlan,
+    Stopwatch,
+    open_further_models,
+    start_policy,
+)
 from agentcli.stages.tally import share_of_success
 
 if TYPE_CHECKING:
@@ -111,7 +116,7 @@ class LocalSampler:
         self._models = models or {}
         self._appraisers = appraisers
         answering = [policy, *self._models.values()]
-        self._watch = sampling.Stopwatch(pool, *answering, *appraisers)
+        self._watch = Stopwatch(pool, *answering, *appraisers)
         self._retries_before = pool.retries
 
     async def grow(self, job: TreeJob) -> TimedTree:
@@ -272,7 +277,7 @@ class LocalBackend:
         self._closing = AsyncExitStack()
 
     @asynccontextmanager
-    async def sampler(self, plan: sampling.SamplerPlan) -> AsyncIterator[LocalSampler]:
+    async def sampler(self, plan: SamplerPlan) -> AsyncIterator[LocalSampler]:
         """A sampler that works in this process."""
         settings = plan.settings
         world = plan.world
@@ -291,7 +296,7 @@ class LocalBackend:
     ) -> dict[str, Policy]:
         """The models of the loop's method, opened on first use."""
         if self._models is None:
-            opening = sampling.open_further_models(settings, world, self._pool)
+            opening = open_further_models(settings, world, self._pool)
             self._models = await self._closing.enter_async_context(opening)
         return self._models
 
@@ -310,7 +315,7 @@ class LocalBackend:
             await self._policy.load(model)
             policy: Policy = self._policy
         else:
-            policy = sampling.start_policy(settings, world, self._pool, model)
+            policy = start_policy(settings, world, self._pool, model)
             if self._keeps and isinstance(policy, Reloadable):
                 self._policy = policy
         try:
@@ -334,7 +339,7 @@ class LocalBackend:
 
 @asynccontextmanager
 async def _open_appraisers(
-    plan: sampling.SamplerPlan,
+    plan: SamplerPlan,
 ) -> "AsyncIterator[list[Appraiser]]":
     """The critic and the process reward model of a rollout, for the block only."""
     settings = plan.settings.policy
