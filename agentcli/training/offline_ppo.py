@@ -57,7 +57,11 @@ from agentcli.training.policy_gradient.batches import (
     plan_updates,
     tokenise_rows,
 )
-from agentcli.training.policy_gradient.losses import entropies_look, row_sums
+from agentcli.training.policy_gradient.losses import (
+    entropies_look,
+    ratios,
+    row_sums,
+)
 from agentcli.training.policy_gradient.training import RowTrainer
 from agentcli.training.steps import (
     CreditedStep,
@@ -273,7 +277,7 @@ def action_losses(
     """
     # Sums over the tokens of an action: the ratio is of whole responses, not of tokens.
     difference_B = logprobs_B - old_B
-    ratio_B = difference_B.exp()
+    ratio_B = ratios(difference_B, advantages_B)
     clamped_B = ratio_B.clamp(1 - clip, 1 + clip)
     surrogate_B = torch.minimum(ratio_B * advantages_B, clamped_B * advantages_B)
     risen_B = (advantages_B > 0) & (ratio_B > 1 + clip)

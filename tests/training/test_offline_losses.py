@@ -49,3 +49,12 @@ def test_without_an_advantage_there_is_nothing_to_follow():
     logprobs = torch.tensor(LOGPROBS, requires_grad=True)
     action_losses(logprobs, torch.tensor(OLD), torch.zeros(50), 0.2, 0.0).loss_B.sum().backward()
     assert logprobs.grad.abs().max() == 0
+
+
+def test_a_response_that_was_thought_impossible_has_no_gradient_beyond_the_clip():
+    """The ratio is of a whole response, so 0.3 nats a token are enough to overflow."""
+    logprobs = torch.tensor([-1.0], requires_grad=True)
+    found = action_losses(logprobs, torch.tensor([-200.0]), torch.tensor([1.0]), 0.2, 0.0)
+    found.loss_B.sum().backward()
+    assert found.loss_B.item() == pytest.approx(-1.2)
+    assert logprobs.grad.item() == 0

@@ -22,6 +22,9 @@ from torch import Tensor
 from agentcli.records.training_settings import Aggregate, TrainSettings
 from agentcli.training.loop.forward import Look, part_of, tempered
 
+LARGEST = 80.0
+"""Of a log-ratio that is clipped: float32 holds exp(88) at most."""
+
 
 class TokenLosses(NamedTuple):
     """The terms of the loss, per token; all (N,)."""
@@ -66,6 +69,11 @@ def k3(logprobs_N: Tensor, reference_N: Tensor) -> Tensor:
     # reference agree, exp(x) - 1 would lose all digits; expm1 does not.
     difference_N = reference_N - logprobs_N
     return torch.expm1(difference_N) - difference_N
+
+
+def measured_k3(logprobs_N: Tensor, reference_N: Tensor) -> Tensor:
+    """k3 for a report, at most 1e30 a token: JSON has no infinity."""
+    return k3(logprobs_N, reference_N).clamp(max=1e30)
 
 
 def row_sums(values_N: Tensor, lengths_B: Tensor) -> Tensor:
@@ -123,13 +131,31 @@ def _ratios(
     differences_N: Tensor, batch: Mapping[str, Tensor], settings: TrainSettings
 ) -> Tensor:
     """pi / pi_old (N,) from log pi - log pi_old, by token or by response (GSPO eq. 7)."""
+    advantages_N = batch["advantages_N"]
+    bounded = settings.dual_clip is not None
     if settings.ratio == "token":
-        return torch.exp(differences_N)
+        return ratios(differences_N, advantages_N, bounded)
     lengths_B = batch["lengths_B"]
     # The mean and not the sum, or long responses would leave the clip range by
     # their length alone.
     means_B = row_sums(differences_N, lengths_B) / lengths_B
-    return torch.exp(means_B).repeat_interleave(lengths_B)
+    # A response has one advantage, on each of its tokens.
+    advantages_B = advantages_N[lengths_B.cumsum(0) - lengths_B]
+    return ratios(means_B, advantages_B, bounded).repeat_interleave(lengths_B)
+
+
+def ratios(differences: Tensor, advantages: Tensor, bounded: bool = False) -> Tensor:
+    """pi / pi_old from log pi - log pi_old.
+
+    Far above the clip range the surrogate is constant, if the advantage is not negative
+    or a dual clip bounds it. There the ratio is at most exp(LARGEST) and has no gradient:
+    an infinite ratio would turn that gradient of 0 into NaN.
+    """
+    constant = differences > LARGEST
+    if not bounded:
+        constant &= advantages >= 0
+    limits = differences.detach().clamp(max=LARGEST)
+    return torch.where(constant, limits, differences).exp()
 
 
 def token_weights(
@@ -174,6 +200,6 @@ def logprob_gap(trainer_N: Tensor, sampler_N: Tensor) -> dict[str, float]:
         "mean": distances_N.mean().item(),
         "p99": distances_N.sort().values[rank].item(),
         "max": distances_N.max().item(),
-        "k3": k3(sampler_N, trainer_N).mean().item(),
+        "k3": measured_k3(sampler_N, trainer_N).mean().item(),
         "tokens": tokens,
     }

@@ -45,7 +45,7 @@ from agentcli.training.policy_gradient import batches
 from agentcli.training.policy_gradient.losses import (
     TokenLosses,
     entropies_look,
-    k3,
+    measured_k3,
     token_losses,
 )
 from agentcli.training.steps import Row, RowCounts, read_rows
@@ -275,7 +275,7 @@ class PolicyTrainer(RowTrainer):
             clipped=(counted_N * losses.clipped_N).sum(),
             ratio=ratio_N.sum(),
             gap=gap_N.sum(),
-            gap_k3=(counted_N * k3(sampled_N, as_sampled_N)).sum(),
+            gap_k3=(counted_N * measured_k3(sampled_N, as_sampled_N)).sum(),
             tokens=counted_N.sum(),
             rows=inputs["rows_1"].sum().double(),
             read=inputs["read_1"].sum().double(),

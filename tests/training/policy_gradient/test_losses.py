@@ -69,6 +69,27 @@ def test_clipped_tokens_are_exactly_those_without_a_gradient():
     assert (logprobs.grad == 0).tolist() == [True, False, False, True, False, True]
 
 
+@pytest.mark.parametrize("old", [-100.0, -9999.0])
+@pytest.mark.parametrize(("advantage", "dual_clip"), [(1.0, None), (0.0, None), (-1.0, 3.0)])
+@pytest.mark.parametrize("ratio", ["token", "sequence"])
+def test_a_token_that_the_sampler_thought_impossible_has_no_gradient_beyond_the_clip(ratio, old, advantage, dual_clip):
+    """exp(88.8) is infinite in float32, and 0 times infinity no number."""
+    logprobs = torch.tensor([-0.5, -0.5], requires_grad=True)
+    olds = torch.tensor([old, old])
+    switches = {"clip": 0.2, "dual_clip": dual_clip, "ratio": ratio, "lengths": [1, 1]}
+    losses = losses_of(logprobs, olds, torch.full((2,), advantage), **switches)
+    losses.loss_N.sum().backward()
+    bound = 1.2 * advantage if dual_clip is None else 3 * advantage
+    assert losses.loss_N.tolist() == pytest.approx([-bound, -bound])
+    assert logprobs.grad.tolist() == [0, 0]
+
+
+def test_what_nothing_clips_stays_infinite():
+    """A sampler's impossible token that turned out bad: no finite number would be right."""
+    losses = losses_of(torch.tensor([-0.5]), torch.tensor([-9999.0]), torch.tensor([-1.0]), clip=0.2)
+    assert losses.loss_N.item() == math.inf
+
+
 def test_other_bounds_clip_other_tokens():
     """Ratios e^0.5 = 1.65, e^-0.5 = 0.61 and e^1.2 = 3.3."""
     logprobs = torch.tensor([0.5, 0.5, -0.5, -0.5, 1.2], requires_grad=True)
@@ -189,3 +210,8 @@ def test_gap_statistics():
     assert gap["p99"] == 0.25
     assert gap["k3"] == pytest.approx((math.expm1(-0.5) + 0.5 + math.expm1(0.25) - 0.25) / 200)
     assert gap["tokens"] == 200
+
+
+def test_the_reported_k3_is_finite():
+    """Some servers say -9999 for a token that they think impossible."""
+    assert logprob_gap(torch.tensor([-1.0]), torch.tensor([-9999.0]))["k3"] == 1e30
