@@ -12,11 +12,10 @@ until the command ends.
 
 import asyncio
 import logging
-import os
 import secrets
 import time
 import warnings
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import (
     aclosing,
     asynccontextmanager,
@@ -32,6 +31,7 @@ from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
 from agentcli.exploration.nodes import errored_tree
 from agentcli.policies.registry import LOADING
+from agentcli.records.processes import environ_with
 from agentcli.records.scratch import ScratchFolder
 from agentcli.records.settings import ClusterSettings, Settings
 from agentcli.records.types import TreeSeconds
@@ -310,7 +310,7 @@ def connected(cluster: ClusterSettings) -> Iterator[Any]:
             token.write_text(secrets.token_hex(32))
             variables[TOKEN_FILE] = str(token)
         # Ray reads them when it is imported.
-        with _environment(variables):
+        with environ_with(variables):
             import ray
 
             try:
@@ -360,21 +360,6 @@ def _join(ray: Any, address: str) -> None:
         ) from error
     finally:
         logging.disable(logging.NOTSET)
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Sets environment variables for the block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 @asynccontextmanager
