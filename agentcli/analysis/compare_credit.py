@@ -14,7 +14,7 @@ import msgspec
 
 from agentcli.credit.compare import Comparison, CreditComparison, Disagreement
 from agentcli.credit.registry import Assign, changed, make, method_names
-from agentcli.errors import DataError, UsageError, word_of
+from agentcli.errors import DataError, UsageError, prefixed, word_of
 from agentcli.records.faults import shown
 from agentcli.records.files import read_numbered, sha256_file
 from agentcli.records.grouping import grouped
@@ -118,10 +118,8 @@ def taker(source: CreditSource) -> NextCredit:
     assign: Assign = make({"method": source.method})[1]
 
     def compute(tree: Tree, place: str) -> Credit:
-        try:
+        with prefixed(place, DataError):
             return assign(tree, source.switches)
-        except DataError as error:
-            raise DataError(f"{place}: {error}") from error
 
     return compute
 
