@@ -18,7 +18,7 @@ prints it without a traceback, unless AGENTCLI_DEBUG=1.
 """
 
 import shlex
-from collections.abc import Iterator
+from collections import abc
 from contextlib import contextmanager
 
 MAKE_A_MODEL = "agentcli demos --preset quickstart-ezpoints && agentcli sft"
@@ -98,7 +98,7 @@ class PromptTooLongError(PolicyError):
 
 
 @contextmanager
-def prefixed(place: str, kind: type[AgentCliError]) -> Iterator[None]:
+def prefixed(place: str, kind: type[AgentCliError]) -> abc.Iterator[None]:
     """Puts the place before what such an error says that the block raises.
 
     Its class stays, and so its exit code.
