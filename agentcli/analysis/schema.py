@@ -20,7 +20,6 @@ from agentcli.exploration.settings import evaluation_class, rollout_class
 from agentcli.records import types
 from agentcli.records.chats import Conversation, Preference, PromptCompletion
 from agentcli.records.docs import describe, field_docs
-from agentcli.records.grouping import grouped
 from agentcli.records.settings import EvaluationSettings, RolloutSettings, Settings
 from agentcli.records.study import StudyResults
 from agentcli.registry import nearest
@@ -181,7 +180,10 @@ def settings_schema() -> Schema:
 
 def _methods_by_class() -> dict[type[RolloutSettings], list[str]]:
     """The methods that have each class of settings."""
-    return grouped((rollout_class(name), name) for name in method_names())
+    methods: dict[type[RolloutSettings], list[str]] = {}
+    for name in method_names():
+        methods.setdefault(rollout_class(name), []).append(name)
+    return methods
 
 
 def _say_method(definition: Schema, names: list[str]) -> None:

@@ -21,7 +21,6 @@ import msgspec
 from agentcli.errors import DataError, UsageError
 from agentcli.records.faults import shown
 from agentcli.records.files import derive_seed
-from agentcli.records.grouping import grouped
 from agentcli.records.section import Count, Seed, Share
 from agentcli.records.types import Task
 from agentcli.worlds.generated import chosen, drawn_as, foreign_task, split_of
@@ -314,7 +313,9 @@ def drafts(options: ToolQaOptions, split: str) -> tuple[Draft, ...]:
 
 
 def _by_category(options: ToolQaOptions) -> list[list[Template]]:
-    groups = grouped((one.category, one) for one in templates_of(options))
+    groups: dict[str, list[Template]] = {}
+    for template in templates_of(options):
+        groups.setdefault(template.category, []).append(template)
     return [groups[category] for category in sorted(groups)]
 
 
