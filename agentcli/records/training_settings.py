@@ -176,7 +176,8 @@ class TrainSettings(Section, kw_only=True):
     beta: NotNegative = 0.01
     """Weight of the KL penalty (k3) against `reference`."""
     reference: str | None = None
-    """Model directory of the KL reference. None: the model that training starts from.
+    """Model directory of the KL reference. None: the model that training starts from,
+    its adapter included.
     """
     aggregate: Aggregate | None = None
     """How the loss is averaged. step: over tokens, then steps, then trajectories

@@ -58,8 +58,8 @@ from agentcli.training.policy_gradient.batches import (
     tokenise_rows,
 )
 from agentcli.training.policy_gradient.losses import (
+    bounded_ratios,
     entropies_look,
-    ratios,
     row_sums,
 )
 from agentcli.training.policy_gradient.training import RowTrainer
@@ -277,7 +277,7 @@ def action_losses(
     """
     # Sums over the tokens of an action: the ratio is of whole responses, not of tokens.
     difference_B = logprobs_B - old_B
-    ratio_B = ratios(difference_B, advantages_B)
+    ratio_B = bounded_ratios(difference_B, advantages_B)
     clamped_B = ratio_B.clamp(1 - clip, 1 + clip)
     surrogate_B = torch.minimum(ratio_B * advantages_B, clamped_B * advantages_B)
     risen_B = (advantages_B > 0) & (ratio_B > 1 + clip)

@@ -70,14 +70,15 @@ def run_cases(folder, processes, rank=0):
 
 def ours(folder, settings, kind, name):
     out = folder / name
-    start, reference = (folder / "adapter", None) if kind == "lora" else (folder / "model", str(folder / "reference"))
+    # The base is named: an adapter that goes on is its own reference otherwise.
+    start, reference = ("adapter", "model") if kind == "lora" else ("model", "reference")
     job = Job(
-        str(start),
+        str(folder / start),
         out,
         settings,
         SEED,
         metrics := out.with_suffix(".jsonl"),
-        reference=reference,
+        reference=str(folder / reference),
     )
     PolicyTraining(job).train(trees_of(folder, kind), folder / "credit.jsonl")
     return [

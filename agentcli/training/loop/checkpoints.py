@@ -175,16 +175,13 @@ def load_as_stored(model: str) -> Any:
     return network
 
 
-def is_base(reference: str | None, model: Any) -> bool:
-    """Whether the model has an adapter on the `reference`, which is then loaded already.
-
-    None means the base model of any adapter.
-    """
+def is_base(reference: str, model: Any) -> bool:
+    """Whether the model has an adapter on the `reference`, which is then loaded already."""
     if not hasattr(model, "disable_adapter"):
         return False
     base = model.peft_config["default"].base_model_name_or_path
     # Names first: an id of the hub is no path.
-    if reference is None or reference == base:
+    if reference == base:
         return True
     return (
         Path(reference).is_dir() and Path(reference).resolve() == Path(base).resolve()

@@ -410,7 +410,9 @@ def prepare_logprobs(
 ) -> dict[str, float]:
     """Computes the plan's reference and, if recomputed, old log-probabilities.
 
-    A reference that is the base of the model's adapter is that model without adapter.
+    Without a `reference` it is the model as it is now, its adapter included. One that is
+    the base of the model's adapter is that model without adapter.
+
     Returns the gap between sampler and trainer. It is measured on the rows of the first
     update, a random sample, or on all rows if all are computed anyway. If the rollout's
     log-probabilities have another temperature, the trainer's are computed at that
@@ -419,9 +421,8 @@ def prepare_logprobs(
     tokens = plan.tokens
     every_row = range(len(plan.rows))
     penalised = settings.beta != 0
-    shared = is_base(reference, model)
     # Both are the same distribution then, and one pass gives both.
-    start_is_reference = penalised and reference is None and not shared
+    start_is_reference = penalised and reference is None
     scorer = RowScorer(plan, pad, device, settings.bf16, head_dtype(settings))
 
     scored: Sequence[int] = every_row[: settings.rows_per_update]
@@ -445,7 +446,7 @@ def prepare_logprobs(
         tokens.old = current
     if start_is_reference:
         tokens.reference = current
-    elif penalised and shared:
+    elif penalised and is_base(str(reference), model):
         with model.disable_adapter():
             (tokens.reference,) = scorer.score(model, every_row, [tokens.temperature])
     elif penalised:

@@ -134,17 +134,19 @@ def _ratios(
     advantages_N = batch["advantages_N"]
     bounded = settings.dual_clip is not None
     if settings.ratio == "token":
-        return ratios(differences_N, advantages_N, bounded)
+        return bounded_ratios(differences_N, advantages_N, bounded)
     lengths_B = batch["lengths_B"]
     # The mean and not the sum, or long responses would leave the clip range by
     # their length alone.
     means_B = row_sums(differences_N, lengths_B) / lengths_B
     # A response has one advantage, on each of its tokens.
     advantages_B = advantages_N[lengths_B.cumsum(0) - lengths_B]
-    return ratios(means_B, advantages_B, bounded).repeat_interleave(lengths_B)
+    return bounded_ratios(means_B, advantages_B, bounded).repeat_interleave(lengths_B)
 
 
-def ratios(differences: Tensor, advantages: Tensor, bounded: bool = False) -> Tensor:
+def bounded_ratios(
+    differences: Tensor, advantages: Tensor, bounded: bool = False
+) -> Tensor:
     """pi / pi_old from log pi - log pi_old.
 
     Far above the clip range the surrogate is constant, if the advantage is not negative

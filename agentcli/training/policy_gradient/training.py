@@ -85,7 +85,7 @@ class PolicyTraining(RowTraining):
     """Trains a policy on the credited rows of a rollout.
 
     The job's `reference` is loaded only if settings.beta is not 0. None means the model
-    that training starts from; with LoRA, the base model without its adapter.
+    that training starts from, its adapter included.
     """
 
     counts: RowCounts

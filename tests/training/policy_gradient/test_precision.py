@@ -62,11 +62,21 @@ def test_the_base_of_an_adapter_is_its_reference(rollout, train, tmp_path, monke
         assert shared[2][-1].kl > 1e-5
 
 
+def test_an_adapter_that_goes_on_is_its_own_reference(rollout, train, tmp_path):
+    """As in a loop, which names the model that it starts from."""
+    train("adapter", lora=LORA, beta=0.3)
+    unnamed = train("unnamed", tmp_path / "adapter", lora=LORA, beta=0.3)
+    named = train("named", tmp_path / "adapter", tmp_path / "adapter", lora=LORA, beta=0.3)
+    assert_equal(unnamed, named)
+    assert unnamed[2][0].kl == 0
+    assert unnamed[2][-1].kl > 1e-6
+
+
 def test_only_the_base_is_the_base(rollout, train, tmp_path):
     train("adapter", lora=LORA)
     model = load_trainable(str(tmp_path / "adapter"), LORA)
     base = str(rollout.model)
-    assert [is_base(name, model) for name in (None, base, f"{base}/../{rollout.model.name}")] == [True] * 3
+    assert [is_base(name, model) for name in (base, f"{base}/../{rollout.model.name}")] == [True] * 2
     assert not is_base(str(tmp_path / "adapter"), model)
     assert not is_base("some/hub-id", model)
     assert not is_base(base, load_model(base))
