@@ -301,8 +301,7 @@ def _costs_left(made: StudyPlan) -> Iterator[PartCost | None]:
     for part in [chain.part for chain in made.chains if chain.left]:
         kind = _kind(made, part)
         alike = [cost for name, cost in known.items() if _kind(made, name) == kind]
-        costs = alike or [*known.values()]
-        yield known.get(part) or (_mean(costs) if costs else None)
+        yield known.get(part) or (_mean(alike) if alike else None)
 
 
 def _kind(made: StudyPlan, part: str) -> str:

@@ -299,6 +299,8 @@ def test_what_was_never_played_takes_as_long_as_its_like(file: Path) -> None:
     search = SearchChoice(values=[1e-4, 3e-4], seed=9)
     trial = plan(searched(made.study, search, made.arms), Path("out"))
     assert remaining([trial, made], 1).seconds == 440 + 240
+    only = changed(file, json.dumps(took), "{demos: {seconds: 9, megabytes: 9}}")
+    assert remaining([plan(read_study(only), Path("out"))], 1).seconds is None, "nothing tells of a training"
 
 
 def test_settings_from_the_environment_are_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
