@@ -9,14 +9,17 @@ The last three places are corpora of texts, which hold their facts among sentenc
 say nothing.
 """
 
+import csv
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from agentcli.records.files import derive_seed
+from agentcli.records.grouping import grouped
 from agentcli.worlds.generated import invented_names
 
 
@@ -46,105 +49,25 @@ class Kind(NamedTuple):
     properties: tuple[Property, ...]
 
 
-def _kind(name: str, category: str, ending: str, *properties: Property) -> Kind:
-    return Kind(name, category, ending, properties)
+def table(name: str) -> Iterator[dict[str, str]]:
+    """The rows of a TSV file beside this one, by its heads; a cell may be empty."""
+    text = Path(__file__).with_name(name).read_text("utf-8")
+    return csv.DictReader(
+        text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE, restval=""
+    )
 
 
-KINDS = (
-    _kind(
-        "mineral",
-        "chemistry",
-        "ite",
-        Property("density", 11, 39, "kilograms per litre"),
-        Property("melting point", 401, 1899, "degrees Celsius"),
-        Property("colour", unit="colour"),
-    ),
-    _kind(
-        "alloy",
-        "engineering",
-        "al",
-        Property("strength", 41, 98, "newtons per square millimetre"),
-        Property("inventor", unit="person"),
-    ),
-    _kind(
-        "moon",
-        "physics",
-        "on",
-        Property("surface gravity", 11, 29, "metres per second squared"),
-        Property("orbital period", 12, 97, "days"),
-        Property("finder", unit="person"),
-    ),
-    _kind(
-        "animal",
-        "biology",
-        "ax",
-        Property("chromosome number", 12, 96, "chromosomes"),
-        Property("gestation time", 21, 99, "days"),
-        Property("home river", unit="river"),
-    ),
-    _kind(
-        "drug",
-        "health",
-        "ol",
-        Property("daily dose", 11, 49, "milligrams per kilogram"),
-        Property("half life", 11, 71, "hours"),
-        Property("antidote", unit="plant"),
-    ),
-    _kind(
-        "treaty",
-        "history",
-        "ford",
-        Property("year", 1402, 1899),
-        Property("number of signatories", 11, 39, "states"),
-        Property("host city", unit="city"),
-    ),
-    _kind(
-        "statute",
-        "law",
-        "act",
-        Property("time limit", 14, 90, "days"),
-        Property("fine per day", 21, 99, "crowns"),
-        Property("author", unit="person"),
-    ),
-    _kind(
-        "philosopher",
-        "philosophy",
-        "is",
-        Property("school", unit="school"),
-        Property("number of books", 11, 59, "books"),
-        Property("birth year", 1101, 1890),
-    ),
-    _kind(
-        "effect",
-        "psychology",
-        "ance",
-        Property("discoverer", unit="person"),
-        Property("sample size", 24, 96, "persons"),
-    ),
-    _kind(
-        "firm",
-        "business",
-        "co",
-        Property("daily output", 21, 99, "tonnes"),
-        Property("founder", unit="person"),
-    ),
-    _kind(
-        "country",
-        "economics",
-        "land",
-        Property("population", 11, 98, "million"),
-        Property("income per head", 12, 99, "thousand crowns"),
-        Property("currency", unit="currency"),
-    ),
-    _kind(
-        "algorithm",
-        "computer science",
-        "sort",
-        Property("memory per item", 12, 96, "bytes"),
-        Property("steps per item", 11, 64, "steps"),
-        Property("inventor", unit="person"),
-    ),
-)
+def _kinds() -> Iterator[Kind]:
+    properties = []
+    for row in table("kinds.tsv"):
+        bounds = int(row["low"] or 0), int(row["high"] or 0)
+        owner = row["kind"], row["category"], row["ending"]
+        properties.append((owner, Property(row["property"], *bounds, row["unit"])))
+    for owner, owned in grouped(properties).items():
+        yield Kind(*owner, tuple(owned))
+
+
+KINDS = tuple(_kinds())
 
 # As texts, because a float would not hold most of them exactly.
 FACTORS = {

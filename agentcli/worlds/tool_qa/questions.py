@@ -21,6 +21,7 @@ import msgspec
 from agentcli.errors import DataError, UsageError
 from agentcli.records.faults import shown
 from agentcli.records.files import derive_seed
+from agentcli.records.grouping import grouped
 from agentcli.records.section import Count, Seed, Share
 from agentcli.records.types import Task
 from agentcli.worlds.generated import chosen, drawn_as, foreign_task, split_of
@@ -313,9 +314,7 @@ def drafts(options: ToolQaOptions, split: str) -> tuple[Draft, ...]:
 
 
 def _by_category(options: ToolQaOptions) -> list[list[Template]]:
-    groups: dict[str, list[Template]] = {}
-    for template in templates_of(options):
-        groups.setdefault(template.category, []).append(template)
+    groups = grouped((one.category, one) for one in templates_of(options))
     return [groups[category] for category in sorted(groups)]
 
 
