@@ -18,6 +18,8 @@ prints it without a traceback, unless AGENTCLI_DEBUG=1.
 """
 
 import shlex
+from collections import abc
+from contextlib import contextmanager
 
 MAKE_A_MODEL = "agentcli demos --preset quickstart-ezpoints && agentcli sft"
 """The commands that make a small policy in minutes, in a world that needs no extra."""
@@ -93,6 +95,18 @@ class PromptTooLongError(PolicyError):
 
     Inside a rollout, rollout.overlong says what becomes of it.
     """
+
+
+@contextmanager
+def prefixed(place: str, kind: type[AgentCliError]) -> abc.Iterator[None]:
+    """Puts the place before what such an error says that the block raises.
+
+    Its class stays, and so its exit code.
+    """
+    try:
+        yield
+    except kind as error:
+        raise type(error)(f"{place}: {error}") from error
 
 
 def error_class(name: str) -> type[AgentCliError]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from agentcli.analysis.tree_measures import tells_entropy
 from agentcli.credit.states import standing_states
 from agentcli.evaluation.episodes import episodes
+from agentcli.records.grouping import mean
 from agentcli.records.siblings import Branching
 from agentcli.records.trees import first_phase, leaves, path
 from agentcli.records.types import Count, Outcome, Record, Step, Tree
@@ -99,8 +100,8 @@ def measure(trees: Iterable[Tree]) -> RunTraits:
         trees=len(groups),
         trajectories=len(every),
         success=every.count(Outcome.SUCCESS) / len(every),
-        lost=fmean(not any(group) for group in wins) if wins else None,
-        won=fmean(all(group) for group in wins) if wins else None,
+        lost=mean(not any(group) for group in wins),
+        won=mean(all(group) for group in wins),
         steps=fmean(lengths),
         truncated=every.count(Outcome.TRUNCATED) / len(every),
         shared=counts["shared"] / max(1, counts["steps"]),

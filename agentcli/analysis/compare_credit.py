@@ -14,9 +14,10 @@ import msgspec
 
 from agentcli.credit.compare import Comparison, CreditComparison, Disagreement
 from agentcli.credit.registry import Assign, changed, make, method_names
-from agentcli.errors import DataError, UsageError, word_of
+from agentcli.errors import DataError, UsageError, prefixed, word_of
 from agentcli.records.faults import shown
 from agentcli.records.files import read_numbered, sha256_file
+from agentcli.records.grouping import grouped
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.trees import validate_credit
@@ -117,10 +118,8 @@ def taker(source: CreditSource) -> NextCredit:
     assign: Assign = make({"method": source.method})[1]
 
     def compute(tree: Tree, place: str) -> Credit:
-        try:
+        with prefixed(place, DataError):
             return assign(tree, source.switches)
-        except DataError as error:
-            raise DataError(f"{place}: {error}") from error
 
     return compute
 
@@ -230,9 +229,7 @@ def _check_names(run: Path, names: Sequence[str]) -> None:
 
 def _add_texts(trees: Path, rows: Sequence[Disagreement]) -> None:
     """Fills in task, kind and action."""
-    by_line: dict[int, list[Disagreement]] = {}
-    for row in rows:
-        by_line.setdefault(row.line, []).append(row)
+    by_line = grouped((row.line, row) for row in rows)
     # Few steps are listed: what follows their trees is not decoded.
     records = read_numbered(trees, Tree)
     while by_line:

@@ -53,7 +53,7 @@ from agentcli.analysis.study import difference
 from agentcli.analysis.tabular import Choose, Field, TabularPolicy
 from agentcli.credit.group import EPSILON
 from agentcli.credit.registry import known
-from agentcli.errors import DataError, UsageError
+from agentcli.errors import DataError, UsageError, prefixed
 from agentcli.records.credit_quality import (
     CreditQuality,
     Estimate,
@@ -176,10 +176,8 @@ def plan(
         environment_of(choice, f"{path}: {key}.{tunnel}")
         sharing: dict[bytes, list[str]] = {}
         for name in methods:
-            try:
+            with prefixed(str(path), UsageError):
                 arm = arm_of(study, name, choice)
-            except UsageError as error:
-                raise UsageError(f"{path}: {error}") from error
             growth = msgspec.json.encode(arm.rollout)
             sharing.setdefault(growth, []).append(name)
         for seed in made.seeds:

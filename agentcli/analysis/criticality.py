@@ -8,7 +8,6 @@ has not.
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean, pstdev
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from agentcli.analysis.tree_measures import tells_entropy
 from agentcli.credit.survey import survey_of
 from agentcli.credit.switches import Switches
+from agentcli.records.grouping import grouped, mean
 from agentcli.records.trees import children, depths
 from agentcli.records.types import Count, Outcome, Record, Step, Tree
 from agentcli.reports.blocks import Blocks
@@ -87,18 +87,15 @@ def measure(trees: Iterable[Tree]) -> Criticality:
         raise ValueError("no action was drawn again and led to an end at least twice")
     idle = [each for each in found if each.criticality < IDLE]
     critical = [each for each in found if each.criticality > CRITICAL]
-    kinds: dict[str, list[Examined]] = defaultdict(list)
-    positions: dict[int, list[Examined]] = defaultdict(list)
-    for each in found:
-        kinds[each.kind].append(each)
-        positions[each.position].append(each)
+    kinds = grouped((each.kind, each) for each in found)
+    positions = grouped((each.position, each) for each in found)
     return Criticality(
         actions=len(found),
         criticality=fmean(each.criticality for each in found),
         idle=len(idle) / len(found),
         critical=len(critical) / len(found),
-        entropy_idle=_mean(_entropies(idle)),
-        entropy_critical=_mean(_entropies(critical)),
+        entropy_idle=mean(_entropies(idle)),
+        entropy_critical=mean(_entropies(critical)),
         told=_told(_entropies(idle), _entropies(critical)),
         kinds=[_group(kind, kinds[kind]) for kind in sorted(kinds)],
         positions=[_group(str(place), positions[place]) for place in sorted(positions)],
@@ -141,10 +138,6 @@ def _entropy(drawn: Sequence[Step]) -> float | None:
 
 def _entropies(actions: Sequence[Examined]) -> list[float]:
     return [each.entropy for each in actions if each.entropy is not None]
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return fmean(values) if values else None
 
 
 def criticality_tables(file: str, found: Criticality) -> Iterator[Blocks]:

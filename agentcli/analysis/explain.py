@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from agentcli.credit.explain import PRECISION, ExplainedStep, Written, explain
 from agentcli.credit.registry import explainer, make
-from agentcli.errors import DataError, UsageError
+from agentcli.errors import DataError, UsageError, prefixed
 from agentcli.records.faults import shown
 from agentcli.records.files import read_records
 from agentcli.records.regular import is_there
@@ -54,18 +54,14 @@ def explain_step(settings: Settings, run: Path, wanted: str) -> ExplainedStep:
     name, assign, switches = make(settings.credit)
 
     def credit_of(line: int, tree: Tree) -> Credit:
-        try:
+        with prefixed(f"{trees}:{line}", DataError):
             return assign(tree, switches)
-        except DataError as error:
-            raise DataError(f"{trees}:{line}: {error}") from error
 
     choose = _extreme if wanted in EXTREMES else _named
     place = choose(trees, credit_of, wanted)
     tree, credit, row = place.tree, place.credit, place.row
-    try:
+    with prefixed(f"{trees}:{place.line}", DataError):
         explanation = explain(tree, credit, row, switches, explainer(name))
-    except DataError as error:
-        raise DataError(f"{trees}:{place.line}: {error}") from error
     return ExplainedStep(
         trees=str(trees),
         line=place.line,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from agentcli.analysis.tabular import Field
 from agentcli.credit.registry import Assign, known, switches_class, switches_of
 from agentcli.credit.registry import make as make_credit
-from agentcli.errors import UsageError
+from agentcli.errors import UsageError, prefixed
 from agentcli.exploration.registry import check
 from agentcli.exploration.settings import rollout_class
 from agentcli.records.credit_quality import Estimate, TunnelChoice, Tunnels
@@ -75,10 +75,8 @@ def arm_of(study: Tunnels, name: str, tunnel: TunnelChoice) -> MeasuredArm:
     What the study and the tunnel set counts where the method has such a setting; the
     method's own settings come last. Raises UsageError naming a wrong one.
     """
-    try:
+    with prefixed(f"methods.{name}", UsageError):
         return _arm_of(study, name, tunnel)
-    except UsageError as error:
-        raise UsageError(f"methods.{name}: {error}") from error
 
 
 def _arm_of(study: Tunnels, name: str, tunnel: TunnelChoice) -> MeasuredArm:
@@ -103,11 +101,9 @@ def check_shared_settings(study: Tunnels, path: Path) -> None:
     grown: list[tuple[type[msgspec.Struct], set[str]]] = []
     credited: list[tuple[type[msgspec.Struct], set[str]]] = []
     for name, given in study.methods.items():
-        try:
+        with prefixed(f"{path}: methods.{name}", UsageError):
             growing = rollout_class(given.rollout.get("method", "chain"))
             crediting = switches_class(given.credit.get("method", name))
-        except UsageError as error:
-            raise UsageError(f"{path}: methods.{name}: {error}") from error
         _refuse_of_rollouts(given.rollout, f"{path}: methods.{name}.rollout")
         grown.append((growing, {*given.rollout}))
         credited.append((crediting, {*given.credit}))

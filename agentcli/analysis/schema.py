@@ -20,6 +20,7 @@ from agentcli.exploration.settings import evaluation_class, rollout_class
 from agentcli.records import types
 from agentcli.records.chats import Conversation, Preference, PromptCompletion
 from agentcli.records.docs import describe, field_docs
+from agentcli.records.grouping import grouped
 from agentcli.records.settings import EvaluationSettings, RolloutSettings, Settings
 from agentcli.records.study import StudyResults
 from agentcli.registry import nearest
@@ -180,10 +181,7 @@ def settings_schema() -> Schema:
 
 def _methods_by_class() -> dict[type[RolloutSettings], list[str]]:
     """The methods that have each class of settings."""
-    methods: dict[type[RolloutSettings], list[str]] = {}
-    for name in method_names():
-        methods.setdefault(rollout_class(name), []).append(name)
-    return methods
+    return grouped((rollout_class(name), name) for name in method_names())
 
 
 def _say_method(definition: Schema, names: list[str]) -> None:

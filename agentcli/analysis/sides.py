@@ -14,6 +14,7 @@ from agentcli.analysis import compare
 from agentcli.analysis.study import add_loop, differences, holds_all, measured, unlike
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.compare import RunComparison
+from agentcli.records.grouping import grouped
 from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.study import ArmOutcome, Measured, Spent
 from agentcli.records.types import Episode
@@ -170,10 +171,7 @@ def _began(outcomes: Sequence[ArmOutcome]) -> dict[tuple[str, int], float]:
     It is that of the first iterations of all sides with this seed: they sample from the
     policies that were begun with, before any update.
     """
-    firsts: dict[int, list[float]] = {}
-    for one in outcomes:
-        if one.course:
-            firsts.setdefault(one.seed, []).append(one.course[0])
+    firsts = grouped((one.seed, one.course[0]) for one in outcomes if one.course)
     return {
         (one.arm, one.seed): fmean(firsts[one.seed]) for one in outcomes if one.course
     }

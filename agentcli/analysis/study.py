@@ -24,6 +24,7 @@ from agentcli.evaluation import statistics
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.training import Iteration, training_cost
 from agentcli.records.files import read_json, read_records
+from agentcli.records.grouping import grouped
 from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.study import (
     DROP,
@@ -124,9 +125,7 @@ def unmeasured(study: Study, outcomes: Sequence[ArmOutcome]) -> Iterator[str]:
 
 def _named(outcomes: Iterable[ArmOutcome]) -> str:
     """Arms with their seeds, e.g. "grpo (seed 0, 3), sft (seed 1)"."""
-    seeds: dict[str, list[str]] = {}
-    for one in outcomes:
-        seeds.setdefault(one.arm, []).append(str(one.seed))
+    seeds = grouped((one.arm, str(one.seed)) for one in outcomes)
     return ", ".join(f"{arm} (seed {', '.join(of)})" for arm, of in seeds.items())
 
 
@@ -442,10 +441,7 @@ def unlike(
     equal: what is looked at.
     """
     for name in equal:
-        spent: dict[str, list[float]] = {}
-        for one in outcomes:
-            if one.totals:
-                spent.setdefault(one.arm, []).append(one.totals[name])
+        spent = grouped((one.arm, one.totals[name]) for one in outcomes if one.totals)
         means = {arm: fmean(totals) for arm, totals in spent.items()}
         base = means.get(reference)
         if base is None:

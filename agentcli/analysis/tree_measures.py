@@ -14,6 +14,7 @@ from agentcli.credit.states import standing_states
 from agentcli.credit.survey import survey_of
 from agentcli.credit.switches import Switches
 from agentcli.evaluation.calls import call_shares
+from agentcli.records.grouping import mean
 from agentcli.records.study import StepMeasured, TreeMeasured
 from agentcli.records.trees import acts_by_copy, unbroken_paths
 from agentcli.records.types import Step, Tree, Validity
@@ -81,7 +82,7 @@ def measure_trees(trees: Iterable[Tree], wanted: set[str]) -> dict[str, float]:
         "unique_states": counts["states"] / visits,
         "unique_actions": counts["pairs"] / visits,
         "diversity": counts["actions"] / visits,
-        "actions": fmean(moves) if moves else 0.0,
+        "actions": mean(moves) or 0.0,
         "actions_std": pstdev(moves) if moves else 0.0,
     }
     calls = call_shares(trees)[0]
@@ -127,7 +128,7 @@ def token_entropy(steps: Iterable[Step]) -> float | None:
     for step in steps:
         if tells_entropy(step):
             surprises += [-logprob for logprob in step.logprobs]
-    return fmean(surprises) if surprises else None
+    return mean(surprises)
 
 
 def measure_steps(
@@ -142,9 +143,7 @@ def measure_steps(
     trees = list(trees)
     found = dict[str, list[float | None]]()
     if "actions" in wanted:
-        found["actions"] = [
-            fmean(numbers) if numbers else None for numbers in _moves_by_step(trees)
-        ]
+        found["actions"] = list(map(mean, _moves_by_step(trees)))
     if "call_entropy" in wanted:
         found["call_entropy"] = [
             one.entropy if one.calls_any else None for one in call_shares(trees)[1:]

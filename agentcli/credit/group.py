@@ -5,6 +5,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from agentcli.credit.switches import Normalise
+from agentcli.records.grouping import grouped
 
 EPSILON = 1e-6
 """Added to every standard deviation before dividing by it."""
@@ -88,9 +89,7 @@ class Grouping:
         self.entries = entries
         self.normalise = normalise
         self._keys = keys
-        self._members: dict[Hashable, list[Entry]] = {}
-        for key, entry in zip(keys, entries, strict=True):
-            self._members.setdefault(key, []).append(entry)
+        self._members = grouped(zip(keys, entries, strict=True))
         self.scales: dict[Hashable, Scale] = {}
         for key, group in self._members.items():
             self.scales[key] = self._scale(group)

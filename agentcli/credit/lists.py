@@ -29,6 +29,7 @@ import msgspec
 
 from agentcli.credit import registry
 from agentcli.errors import DataError, UsageError
+from agentcli.records.grouping import grouped
 from agentcli.records.section import Finite, fault_and_path, read
 from agentcli.records.step_rows import advantages
 from agentcli.records.trees import validate_tree
@@ -143,7 +144,8 @@ def step_advantages(
             )
     counts = _counts(given)
     result: list[list[float | None]] = [[None] * count for count in counts]
-    for members in _members(given.groups).values():
+    by_group = grouped((group, row) for row, group in enumerate(given.groups))
+    for members in by_group.values():
         tree = _tree(given, counts, members)
         validate_tree(tree, "rollouts")
         places = [(row, step) for row in members for step in range(counts[row])]
@@ -329,14 +331,6 @@ def _refuse_other_count(name: str, column: Sized, given: Rollouts) -> None:
             f"rollouts.{name}: is of {len(column)} rollouts, groups of "
             f"{len(given.groups)}"
         )
-
-
-def _members(groups: Sequence[int | str]) -> dict[int | str, list[int]]:
-    """The rollouts of every group, in the order of their first ones."""
-    members: dict[int | str, list[int]] = {}
-    for row, group in enumerate(groups):
-        members.setdefault(group, []).append(row)
-    return members
 
 
 def _tree(given: Rollouts, counts: Sequence[int], members: Sequence[int]) -> Tree:

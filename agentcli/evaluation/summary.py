@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 
 from agentcli.evaluation.record import Rate, Results, ResultsByKind, SuccessRate, rated
 from agentcli.evaluation.statistics import clustered_bootstrap, pass_at_k, wilson
+from agentcli.records.grouping import grouped
 from agentcli.records.types import Episode, Outcome
 
 Episodes = Sequence[Episode]
@@ -65,11 +66,8 @@ def successes_by_task(rows: Iterable[Episode]) -> dict[str, list[bool]]:
 
 def by_kind(rows: Iterable[Episode]) -> dict[str, list[Episode]]:
     """The episodes by task kind, kinds sorted by name."""
-    kinds: dict[str, list[Episode]] = {}
     # Sorting is stable: within a kind the tasks stay in the order of the panel.
-    for row in sorted(rows, key=attrgetter("kind")):
-        kinds.setdefault(row.kind, []).append(row)
-    return kinds
+    return grouped((row.kind, row) for row in sorted(rows, key=attrgetter("kind")))
 
 
 def pass_at_k_summary(episodes: Iterable[Episode], k: int) -> dict[str, Rate]:

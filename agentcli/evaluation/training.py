@@ -6,7 +6,6 @@ change from one iteration to the next. So success is reported as the loop's cour
 without interval, gain or test. Use an evaluation to measure what a loop achieved.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from operator import mul
@@ -18,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from agentcli.evaluation.growth import Cost, cost_of
+from agentcli.records.grouping import grouped
 from agentcli.records.types import Count, Ledger
 
 PARTS = 4
@@ -248,10 +248,9 @@ def course(loop: Sequence[float], parts: int = PARTS) -> list[float]:
     A loop shorter than `parts` has as many parts as iterations.
     """
     parts = min(parts, len(loop))
-    values: dict[int, list[float]] = defaultdict(list)
-    for place, value in enumerate(loop):
-        part = place * parts // len(loop)
-        values[part].append(value)
+    values = grouped(
+        (place * parts // len(loop), value) for place, value in enumerate(loop)
+    )
     return list(map(fmean, values.values()))
 
 

@@ -18,8 +18,8 @@ import msgspec
 from agentcli.environments.protocol import Exam, Examining, World
 from agentcli.policies.protocol import Reply
 from agentcli.prompts.protocol import Message
-from agentcli.prompts.tagged import one_line, unfenced
-from agentcli.records.faults import UNREADABLE, fault_in
+from agentcli.prompts.tagged import unfenced
+from agentcli.records.faults import UNREADABLE, fault_in, one_line
 from agentcli.records.types import Outcome, Step, Task
 
 Ask = Callable[[Message, int], Awaitable[Reply | str]]

@@ -18,9 +18,9 @@ from agentcli.exploration.actor import Actor
 from agentcli.exploration.nodes import Node
 from agentcli.policies.protocol import Reply
 from agentcli.prompts.protocol import Message
-from agentcli.prompts.tagged import one_line, unfenced
+from agentcli.prompts.tagged import unfenced
 from agentcli.records.calls import COT
-from agentcli.records.faults import UNREADABLE, fault_in, shown
+from agentcli.records.faults import UNREADABLE, fault_in, one_line, shown
 from agentcli.records.section import Count
 from agentcli.records.settings import AdvisorSettings
 

@@ -16,13 +16,14 @@ agent would not know, so it is an upper bound on what branching can gain.
 """
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.nodes import Node, Response
+from agentcli.records.grouping import grouped
 from agentcli.records.section import Count
 from agentcli.records.settings import RolloutSettings
 from agentcli.records.siblings import joined
@@ -190,9 +191,7 @@ def vote(samples: list[Response]) -> Response:
     """
     readable = [sample for sample in samples if sample.answer.actions] or samples
     comparable = all(sample.reply.logprobs for sample in readable)
-    supporters: dict[str, list[Response]] = defaultdict(list)
-    for sample in readable:
-        supporters[joined(sample.answer.actions)].append(sample)
+    supporters = grouped((joined(one.answer.actions), one) for one in readable)
 
     def worth(group: list[Response]) -> tuple[int, float]:
         if not comparable:

@@ -20,7 +20,7 @@ from agentcli.policies.chat import (
 from agentcli.policies.load import adapter_base
 from agentcli.policies.protocol import UNSEEN, Reply, Request
 from agentcli.prompts.protocol import Exchange, Message
-from agentcli.prompts.tagged import one_line
+from agentcli.records.faults import one_line
 from agentcli.records.types import Continues, StopReason
 
 if TYPE_CHECKING:

@@ -36,6 +36,7 @@ from agentcli.policies.load import (
 )
 from agentcli.policies.protocol import Reply, Request, Waiting
 from agentcli.policies.vllm_plugin import STARTED_HERE, coordinate
+from agentcli.records.processes import environ_with
 from agentcli.records.scratch import ScratchFolder
 from agentcli.records.settings import Settings
 from agentcli.registry import closest
@@ -279,12 +280,8 @@ def environment(threads: int) -> Iterator[None]:
         "VLLM_CACHE_ROOT": str(cache_folder(os.environ, "vllm")),
     }
     new = {name: value for name, value in wanted.items() if name not in os.environ}
-    os.environ.update(new)
-    try:
+    with environ_with(new):
         yield
-    finally:
-        for name in new:
-            del os.environ[name]
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from agentcli.prompts.full import NO_ACTION, Full
 from agentcli.prompts.native import Native
 from agentcli.prompts.protocol import Answer, Message, Moment
 from agentcli.prompts.registry import GROWING, dialect_class
-from agentcli.prompts.tagged import one_line
+from agentcli.records.faults import one_line
 from agentcli.records.settings import PromptSettings
 from agentcli.records.types import Continues
 

@@ -4,6 +4,7 @@ from agentcli.environments.protocol import Brief, World, world_as
 from agentcli.prompts.parallel import Parallel
 from agentcli.prompts.protocol import Message, Moment
 from agentcli.prompts.tagged import Tagged
+from agentcli.records.grouping import grouped
 from agentcli.records.settings import PromptSettings
 
 UNREADABLE = "last > nothing"
@@ -41,10 +42,10 @@ class ParallelCompact(Parallel):
 
     def ask(self, moment: Moment) -> Message:
         """One text."""
-        views: dict[str, list[int]] = {}
-        for number in moment.open:
-            view = self._brief.compact(moment.copies[number - 1])
-            views.setdefault(view, []).append(number)
+        copies = moment.copies
+        views = grouped(
+            (self._brief.compact(copies[number - 1]), number) for number in moment.open
+        )
         at_rest = []
         recent = []
         for view, numbers in views.items():

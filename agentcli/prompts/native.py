@@ -29,7 +29,7 @@ from agentcli.prompts.full import Full
 from agentcli.prompts.protocol import Answer, Moment
 from agentcli.prompts.tools import only_call
 from agentcli.records.calls import ANSWER, LONGEST_CALL, ToolCall
-from agentcli.records.faults import UNREADABLE, shown
+from agentcli.records.faults import UNREADABLE, one_line, shown
 from agentcli.records.settings import PromptSettings
 
 QUERY = "query"
@@ -175,4 +175,4 @@ def _apart(response: str) -> tuple[str, str]:
 def _words(text: str) -> str:
     """A thought on one line, without its tags."""
     untagged = text.replace(THINK, " ").replace(THOUGHT, " ")
-    return " ".join(untagged.split())
+    return one_line(untagged)

@@ -8,14 +8,8 @@ from collections.abc import Collection, Mapping
 
 from agentcli.environments.protocol import Context, Guiding, World
 from agentcli.prompts.protocol import Answer, Message, Moment
-from agentcli.prompts.tagged import (
-    Tag,
-    between,
-    find_tags,
-    one_line,
-    shown,
-    tag_pattern,
-)
+from agentcli.prompts.tagged import Tag, between, find_tags, shown, tag_pattern
+from agentcli.records.faults import one_line
 from agentcli.records.settings import PromptSettings
 
 _TAGS = tag_pattern(r"think|explore|action|parallel|env_\w*")

@@ -13,9 +13,10 @@ prompt is in our own words.
 from agentcli.environments.protocol import Toolbox, World, world_as
 from agentcli.prompts.full import Full
 from agentcli.prompts.protocol import Answer, Moment
-from agentcli.prompts.tagged import between, find_tags, one_line, shown, tag_pattern
+from agentcli.prompts.tagged import between, find_tags, shown, tag_pattern
 from agentcli.prompts.tools import only_call
 from agentcli.records.calls import ANSWER, ToolCall
+from agentcli.records.faults import one_line
 from agentcli.records.settings import PromptSettings
 
 INSTRUCTIONS = """\

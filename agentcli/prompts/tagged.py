@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from agentcli.prompts.protocol import Answer, Moment
+from agentcli.records.faults import one_line
 
 REASONING_TAGS = ("think", "explore")
 
@@ -49,11 +50,6 @@ def shown(names: list[str]) -> str:
 def between(response: str, opening: Tag, closing: Tag) -> str:
     """The text between two tags, stripped."""
     return response[opening.end : closing.start].strip()
-
-
-def one_line(text: str) -> str:
-    """The text with every run of white space replaced by one space."""
-    return " ".join(text.split())
 
 
 def unfenced(text: str) -> str:

@@ -15,8 +15,9 @@ chooses instead.
 from agentcli.environments.protocol import Toolbox, World, world_as
 from agentcli.prompts.full import Full
 from agentcli.prompts.protocol import Answer, Moment
-from agentcli.prompts.tagged import between, find_tags, one_line, shown, tag_pattern
+from agentcli.prompts.tagged import between, find_tags, shown, tag_pattern
 from agentcli.records.calls import ANSWER, COT, ToolCall, read_call
+from agentcli.records.faults import one_line
 from agentcli.records.settings import PromptSettings
 
 QUERY = "intended_query_for_tool"

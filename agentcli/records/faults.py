@@ -96,6 +96,11 @@ def shown(text: str) -> str:
     return printable(text)
 
 
+def one_line(text: object) -> str:
+    """A text, or what an error says, with each run of white space as one space."""
+    return " ".join(str(text).split())
+
+
 def printable(text: str) -> str:
     """`text` made safe to print on a terminal.
 

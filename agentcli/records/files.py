@@ -160,6 +160,7 @@ def read_numbered(
     kind: type[T],
     whole: bool = False,
     file: BinaryIO | None = None,
+    only: int | None = None,
 ) -> Iterator[tuple[int, T]]:
     """Streams pairs of line number and record, from `file` if `path` is open already.
 
@@ -167,11 +168,13 @@ def read_numbered(
     no newline and is not JSON counts as not yet written, and ends the stream; with
     `whole` it is an error. Raises DataError "file:line: what is wrong - at `$.field`"
     for any other line that is not such a record, and for a line that is not what its
-    stage wrote.
+    stage wrote. Lines besides the one of the number `only` are not looked at.
     """
     decoder = msgspec.json.Decoder(kind)
     check = Check(path)
     for number, line in enumerate(_lines(path, file), 1):
+        if only not in (None, number):
+            continue
         if not whole and not line.endswith(b"\n") and is_torn(line, decoder):
             return
         if not line.isspace():
@@ -185,17 +188,7 @@ def read_line(path: Path, wanted: int, kind: type[T]) -> T | None:
 
     None if the file has no such line, or the line is torn. Raises DataError.
     """
-    decoder = msgspec.json.Decoder(kind)
-    check = Check(path)
-    for number, line in enumerate(_lines(path), 1):
-        if number != wanted:
-            continue
-        if line.isspace() or (not line.endswith(b"\n") and is_torn(line, decoder)):
-            return None
-        record = _decode(decoder, line, f"{path}:{number}")
-        check.piece(number, line)
-        return record
-    return None
+    return next((record for _, record in read_numbered(path, kind, only=wanted)), None)
 
 
 def _decode(decoder: "msgspec.json.Decoder[T]", data: bytes, place: str) -> T:

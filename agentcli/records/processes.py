@@ -3,6 +3,8 @@
 import os
 import signal
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 
 def rank() -> int:
@@ -18,6 +20,21 @@ def process_count() -> int:
 def search_path() -> str:
     """PYTHONPATH of another process of this Python, so that it imports as this one."""
     return os.pathsep.join(map(os.path.abspath, sys.path))
+
+
+@contextmanager
+def environ_with(variables: Mapping[str, str]) -> Iterator[None]:
+    """Sets environment variables for the block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def how_ended(code: int) -> str:

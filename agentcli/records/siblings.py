@@ -6,11 +6,12 @@ They read only a step's action, so they also work with a type that decodes less 
 Step.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple, Protocol
 
+from agentcli.records.grouping import grouped
 from agentcli.records.types import StopReason
 
 ROUNDING = 1e-9
@@ -148,9 +149,7 @@ def joined(texts: Mapping[int, str]) -> str:
 
 def by_place(steps: Iterable[Answered]) -> tuple[Siblings, Siblings]:
     """Counts the siblings of a whole tree: at the initial state, and at forks."""
-    groups: dict[int | None, list[Answered]] = defaultdict(list)
-    for step in steps:
-        groups[step.parent].append(step)
+    groups = grouped((step.parent, step) for step in steps)
     at_start = count_siblings(groups.pop(None, []))
     of_forks = Siblings()
     for group in groups.values():

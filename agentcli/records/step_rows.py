@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from agentcli.records.grouping import grouped
 from agentcli.records.trees import depths, leaves
 from agentcli.records.types import Credit, Step, StepCredit, Tree
 
@@ -79,10 +80,7 @@ def advantages(credit: Credit) -> dict[int, float | None]:
 
 def rows_by_step(credit: Credit) -> dict[int, list[StepCredit]]:
     """The rows of every step in the credit, by step."""
-    by_step: dict[int, list[StepCredit]] = {}
-    for row in credit.steps:
-        by_step.setdefault(row.step, []).append(row)
-    return by_step
+    return grouped((row.step, row) for row in credit.steps)
 
 
 def step_rows(number: int, tree: Tree, credit: Credit | None = None) -> list[StepRow]:

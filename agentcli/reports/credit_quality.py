@@ -1,7 +1,6 @@
 """The quality of credit, as tables for terminal and Markdown."""
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -16,6 +15,7 @@ from agentcli.records.credit_quality import (
     Tunnels,
 )
 from agentcli.records.files import write_atomic
+from agentcli.records.grouping import grouped
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.output import print_answer
 from agentcli.reports.tables import PlainTable, markdown_page, percent
@@ -67,22 +67,21 @@ def markdown(quality: CreditQuality) -> str:
 
 def tables(quality: CreditQuality) -> Iterator[PlainTable]:
     """All tunnels' cosines, each tunnel, and the knobs."""
-    by_place: dict[tuple[str, str], list[QualityCell]] = defaultdict(list)
-    for cell in quality.cells:
-        if cell.unmeasured is None:
-            by_place[cell.method, cell.tunnel].append(cell)
+    measured = [cell for cell in quality.cells if cell.unmeasured is None]
+    by_place = grouped(((cell.method, cell.tunnel), cell) for cell in measured)
     methods = dict.fromkeys(method for method, _ in by_place)
     tunnels = quality.study["tunnels"]
     rows = []
     for method in methods:
-        cosines = [_mean(by_place[method, tunnel], "cosine") for tunnel in tunnels]
+        places = [by_place.get((method, tunnel), []) for tunnel in tunnels]
+        cosines = [_mean(cells, "cosine") for cells in places]
         rows.append([method, *cosines])
     if tunnels:
         yield "cosine of an update with the true gradient", ("method", *tunnels), rows
     for tunnel, settings in tunnels.items():
         rows = []
         for method in methods:
-            cells = by_place[method, tunnel]
+            cells = by_place.get((method, tunnel))
             if cells:
                 rows.append([method, *_row(cells)])
         rates = ", ".join(map(percent, _success(quality, tunnel)))
@@ -225,10 +224,8 @@ def remarks(quality: CreditQuality) -> Iterator[str]:
             f"farthest is {far.method} in {far.tunnel}, seed {far.seed}, at "
             f"{distance(far):.1f}"
         )
-    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for cell in quality.cells:
-        if cell.unmeasured is not None:
-            reasons[cell.method, cell.unmeasured].append(cell.tunnel)
+    lacking = [cell for cell in quality.cells if cell.unmeasured is not None]
+    reasons = grouped(((cell.method, cell.unmeasured), cell.tunnel) for cell in lacking)
     for (method, reason), tunnels in reasons.items():
         names = ", ".join(dict.fromkeys(tunnels))
         yield f"not measured: {method} in {names}: {reason}"

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from agentcli.credit.equations import Line, Member, ScoreGroup
 from agentcli.credit.explain import ExplainedStep, Explanation, Peer, Written
-from agentcli.records.faults import shown
+from agentcli.records.faults import one_line, shown
 from agentcli.reports.tables import values_line
 
 LONGEST = 160
@@ -35,7 +35,7 @@ def excerpt(text: str | None, longest: int = LONGEST) -> str:
     if text is None:
         return "-"
     # Only the beginning of a very long text is looked at.
-    line = shown(" ".join(text[: 20 * longest].split()))
+    line = shown(one_line(text[: 20 * longest]))
     if len(line) <= longest:
         return line
     begin = line[: longest * 2 // 3]

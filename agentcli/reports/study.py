@@ -1,6 +1,5 @@
 """The results of a study, as tables for terminal and Markdown."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from io import StringIO
@@ -14,6 +13,7 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from rich.text import Text
 
 from agentcli.records.files import write_atomic
+from agentcli.records.grouping import grouped
 from agentcli.records.study import (
     BY_STEP,
     SeedDifference,
@@ -218,9 +218,7 @@ def tables(
     differences: Sequence[SeedDifference], reference: str
 ) -> Iterator[tuple[str, list[list[str]]]]:
     """Every measure with its rows: the reference first, then each arm beside it."""
-    measured: dict[tuple[str, str], list[SeedDifference]] = defaultdict(list)
-    for one in differences:
-        measured[one.panel, one.measure].append(one)
+    measured = grouped(((one.panel, one.measure), one) for one in differences)
     for (panel, measure), alike in measured.items():
         # An arm may have seeds that another lacks; the widest one speaks here.
         widest = max(alike, key=lambda one: len(one.seeds))

@@ -32,7 +32,8 @@ from agentcli.policies.registry import MODEL_FREE
 from agentcli.prompts.full import Full
 from agentcli.prompts.protocol import Answer, Dialect, Message, Moment
 from agentcli.prompts.registry import make_dialect
-from agentcli.prompts.tagged import REASONING_TAGS, one_line
+from agentcli.prompts.tagged import REASONING_TAGS
+from agentcli.records.faults import one_line
 from agentcli.records.files import derive_seed, read_records
 from agentcli.records.pictures import folder_beside, read_picture, read_pictures
 from agentcli.records.runs import RunDirectory
@@ -423,7 +424,7 @@ class Teacher:
             if answer.tag is not None and answer.reasoning is not None:
                 # A teacher may answer in paragraphs; the dialects write reasoning in
                 # one line.
-                reasoning = " ".join(answer.reasoning.split())
+                reasoning = one_line(answer.reasoning)
                 written = Answer(answer.tag, reasoning, {1: action})
                 response = self._agent.write(written, moment)
                 return msgspec.structs.replace(

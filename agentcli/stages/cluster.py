@@ -12,11 +12,10 @@ until the command ends.
 
 import asyncio
 import logging
-import os
 import secrets
 import time
 import warnings
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import (
     aclosing,
     asynccontextmanager,
@@ -32,6 +31,8 @@ from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
 from agentcli.exploration.nodes import errored_tree
 from agentcli.policies.registry import LOADING
+from agentcli.records.faults import one_line
+from agentcli.records.processes import environ_with
 from agentcli.records.scratch import ScratchFolder
 from agentcli.records.settings import ClusterSettings, Settings
 from agentcli.records.types import TreeSeconds
@@ -105,7 +106,7 @@ class WorkerSlots:
             answer = await _answer(method.remote(stage))
         except RayActorError as error:
             raise MissingError(
-                f"a worker could not be started ({_reason(error)}); install `agentcli` "
+                f"a worker could not be started ({one_line(error)}); install `agentcli` "
                 "on every machine of the cluster"
             ) from error
         assert isinstance(answer, RemoteReport)
@@ -310,7 +311,7 @@ def connected(cluster: ClusterSettings) -> Iterator[Any]:
             token.write_text(secrets.token_hex(32))
             variables[TOKEN_FILE] = str(token)
         # Ray reads them when it is imported.
-        with _environment(variables):
+        with environ_with(variables):
             import ray
 
             try:
@@ -341,7 +342,7 @@ def _start(ray: Any, workers: int, folder: str) -> None:
     # On a machine that is too busy, Ray raises a bare Exception.
     except Exception as error:
         raise MissingError(
-            f"cluster.on ray: Ray does not start here ({_reason(error)}); "
+            f"cluster.on ray: Ray does not start here ({one_line(error)}); "
             "try again when less is running, or use --on local"
         ) from error
 
@@ -355,26 +356,11 @@ def _join(ray: Any, address: str) -> None:
             ray.init(address=address, log_to_driver=False)
     except (ConnectionError, RuntimeError) as error:
         raise MissingError(
-            f"cluster.on {address}: no cluster could be joined ({_reason(error)}); look at the "
+            f"cluster.on {address}: no cluster could be joined ({one_line(error)}); look at the "
             "address and at the token, or start its head with: ray start --head"
         ) from error
     finally:
         logging.disable(logging.NOTSET)
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Sets environment variables for the block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 @asynccontextmanager
@@ -434,11 +420,6 @@ def _refuse_too_many(
                 f"cluster.workers {workers}: each takes {each:g} {name}, and the "
                 f"cluster has {there:g}; ask for fewer with --workers"
             )
-
-
-def _reason(error: Exception) -> str:
-    """Ray's explanation of what failed, in one line."""
-    return " ".join(str(error).split())
 
 
 Backend = LocalBackend | Cluster

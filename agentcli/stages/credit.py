@@ -12,7 +12,7 @@ import msgspec
 from agentcli.credit.registry import Assign, known, make
 from agentcli.credit.similarity import check_embedding_model
 from agentcli.credit.statistics import CreditStatistics, graph_sizes
-from agentcli.errors import DataError, UsageError, word_of
+from agentcli.errors import DataError, UsageError, prefixed, word_of
 from agentcli.exploration.settings import RootedRollout, methods_with
 from agentcli.records.checksums import lost_its_end
 from agentcli.records.files import read_numbered, read_records, rewriting
@@ -91,11 +91,9 @@ def perform(plan: CreditPlan, session: Session) -> StageRecord:
     progress.start(Standing(f"credit {plan.method}", None))
     with rewriting(plan.run.credit(plan.method)) as writer:
         for line, tree in checked_trees(trees, file=open_hashed(trees)):
-            try:
+            with prefixed(f"{trees}:{line}", DataError):
                 credit = plan.assign(tree, plan.switches)
                 statistics.add(tree, credit)
-            except DataError as error:
-                raise DataError(f"{trees}:{line}: {error}") from error
             writer.write(credit)
             progress.advance()
         # Replace the earlier output only now, when every tree has its credit.

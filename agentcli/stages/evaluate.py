@@ -19,6 +19,7 @@ from agentcli.errors import UsageError
 from agentcli.evaluation.record import BudgetSpent, EvaluationSummary, WalkedPanel
 from agentcli.evaluation.summary import pass_at_k_summary, summarise
 from agentcli.exploration.settings import VOTING, added_fields, as_method
+from agentcli.records import grouping
 from agentcli.records.files import read_json, read_records, rewriting, write_json
 from agentcli.records.pictures import drop_unnamed
 from agentcli.records.regular import is_there
@@ -253,10 +254,7 @@ async def perform(
 
 def grouped(rows: Iterable[Episode]) -> EpisodesByTask:
     """The episodes by task."""
-    by_task: EpisodesByTask = {}
-    for row in rows:
-        by_task.setdefault(row.task, []).append(row)
-    return by_task
+    return grouping.grouped((row.task, row) for row in rows)
 
 
 def _without_tree(

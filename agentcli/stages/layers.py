@@ -19,7 +19,7 @@ import msgspec
 
 from agentcli.credit.registry import shared_switches, switches_of
 from agentcli.environments.registry import TOKEN_VARIABLE
-from agentcli.errors import DataError, UsageError
+from agentcli.errors import DataError, UsageError, prefixed
 from agentcli.exploration.registry import method_names
 from agentcli.exploration.settings import (
     decode,
@@ -224,10 +224,8 @@ def _last_named(layers: Sequence[Layer], key: str, defaults: Values) -> tuple[st
             continue
         last = (owner, layer.place)
         if key == "rollout.method":
-            try:
+            with prefixed(layer.place, UsageError):
                 rollout_class(owner)
-            except UsageError as error:
-                raise UsageError(f"{layer.place}: {error}") from error
     return last
 
 

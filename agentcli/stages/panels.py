@@ -14,8 +14,6 @@ from contextlib import suppress
 from itertools import chain, zip_longest
 from pathlib import Path
 
-import msgspec
-
 from agentcli.environments.protocol import Card, World
 from agentcli.environments.registry import tasks_of
 from agentcli.errors import DataError, UsageError
@@ -28,6 +26,7 @@ from agentcli.records.shards import Shard
 from agentcli.records.training_settings import TINY
 from agentcli.records.types import Panel, StageRecord, Task
 from agentcli.registry import nearest
+from agentcli.reports.show.trees import RowHead, TreeHead
 
 
 def make_panel(
@@ -174,18 +173,6 @@ def _select(
     return kept
 
 
-class _TaskOfTree(msgspec.Struct):
-    """The part of a tree that names its task."""
-
-    task: Task
-
-
-class _TaskOfEpisode(msgspec.Struct):
-    """The part of an episode that names its task."""
-
-    task: str
-
-
 def training_overlaps(
     panel: Panel, split: str, card: Card, model: str | None
 ) -> Iterator[str]:
@@ -196,7 +183,7 @@ def training_overlaps(
     trees = Counter[str]()
     tasks = set()
     for file in training_trees(model):
-        for head in read_records(file, _TaskOfTree):
+        for head in read_records(file, TreeHead):
             trees[head.task.kind] += 1
             tasks.add(head.task.id)
     met = [task.id for task in panel.tasks if task.id in tasks]
@@ -241,7 +228,7 @@ def panels_of(run: Path) -> dict[str, set[str]]:
     for summary in sorted((run / "evaluation").glob("*.json")):
         # A damaged file is refused by the commands that need it.
         with suppress(DataError):
-            rows = read_records(summary.with_suffix(".jsonl"), _TaskOfEpisode)
+            rows = read_records(summary.with_suffix(".jsonl"), RowHead)
             panels[summary.stem] = {row.task for row in rows}
     return panels
 

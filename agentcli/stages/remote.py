@@ -127,7 +127,8 @@ def versions_here() -> dict[str, str]:
     """The versions of packages, and a hash of agentcli's own source."""
     digest = sha256()
     folder = Path(__file__).parents[1]
-    for file in sorted(folder.rglob("*.py")):
+    # Questions are drawn from the tables.
+    for file in sorted([*folder.rglob("*.py"), *folder.rglob("*.tsv")]):
         digest.update(file.read_bytes())
     # CPU and GPU builds count as one version: 2.13.0+cpu, 2.13.0+cu128.
     public = {name: text.partition("+")[0] for name, text in versions().items()}

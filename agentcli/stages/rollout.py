@@ -21,7 +21,6 @@ from collections.abc import (
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,6 +33,7 @@ from agentcli.exploration.budget import Allowance, highest, parse_budget
 from agentcli.policies.load import is_critic
 from agentcli.records.faults import shown
 from agentcli.records.files import derive_seed, read_records
+from agentcli.records.grouping import mean
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
@@ -225,7 +225,7 @@ async def walk(
         title,
         total=len(tasks),
         done=len(kept),
-        success=fmean(task.success for task in kept.values()) if kept else None,
+        success=mean(task.success for task in kept.values()),
         together=settings.in_flight,
     )
     if owed:

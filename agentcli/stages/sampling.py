@@ -17,7 +17,7 @@ import msgspec
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import Examining, Toolbox, World, world_as
 from agentcli.environments.registry import make_world
-from agentcli.errors import AgentCliError, MissingError, UsageError
+from agentcli.errors import AgentCliError, MissingError, UsageError, prefixed
 from agentcli.exploration.judge import JudgeSettings, judges
 from agentcli.exploration.registry import check
 from agentcli.policies.kept_replies import KeptReplies
@@ -85,11 +85,8 @@ async def open_further_models(
         models = dict[str, Policy]()
         for name, chosen in settings.rollout.further_models.items():
             as_policy = msgspec.structs.replace(settings, policy=chosen)
-            try:
+            with prefixed(f"rollout.{name}", AgentCliError):
                 model = start_policy(as_policy, world, pool, chosen.model)
-            except AgentCliError as error:
-                # The same class, so that the exit code stays that of the fault.
-                raise type(error)(f"rollout.{name}: {error}") from error
             stack.push_async_callback(model.close)
             if isinstance(chosen, JudgeSettings) and chosen.cache is not None:
                 tools = world_as(world, Toolbox, f"rollout.{name}", "a judge").tools

@@ -13,7 +13,7 @@ from agentcli.environments.protocol import WORLD_FAILED
 from agentcli.errors import SHORTEN, AgentCliError
 from agentcli.evaluation.episodes import episodes
 from agentcli.prompts.registry import dialect_name
-from agentcli.records.faults import shown
+from agentcli.records.faults import one_line, shown
 from agentcli.records.files import read_records
 from agentcli.records.settings import Settings
 from agentcli.records.siblings import (
@@ -218,7 +218,7 @@ class Tally:
         if not errored:
             return
         leaves = self.counts["leaves"] + self.elsewhere
-        errors = f"{errored} of {leaves} leaves errored, first {_line(self._error)}"
+        errors = f"{errored} of {leaves} leaves errored, first {shown(one_line(self._error))}"
         remedy = remedy or self._remedy()
         limit = settings.rollout.most_errored
         if errored > limit * leaves:
@@ -277,10 +277,5 @@ def share_of_success(tree: Tree) -> float:
 
 def excerpt(text: str) -> str:
     """The beginning of a response, on one line."""
-    line = _line(text)
+    line = shown(one_line(text))
     return f"{line[:EXCERPT]}..." if len(line) > EXCERPT else line
-
-
-def _line(text: str) -> str:
-    """The text on one line, without control characters."""
-    return shown(" ".join(text.split()))

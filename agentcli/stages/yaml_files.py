@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from agentcli.errors import DataError, UsageError
+from agentcli.records.faults import one_line
 from agentcli.records.regular import read_regular
 
 Values = Mapping[str, Any]
@@ -106,6 +107,5 @@ def _problem(error: Exception) -> str:
     """A YAML error as ":line: fault", on one line."""
     mark = getattr(error, "problem_mark", None)
     line = f":{mark.line + 1}" if mark is not None else ""
-    one_line = " ".join(str(error).split())
-    problem = getattr(error, "problem", None) or one_line
+    problem = getattr(error, "problem", None) or one_line(error)
     return f"{line}: {problem}"

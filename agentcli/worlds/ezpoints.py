@@ -40,6 +40,7 @@ from agentcli.worlds.generated import (
     SplitSizes,
     StateEngine,
     drawn_as,
+    drawn_tasks,
     indulges,
     split_of,
 )
@@ -268,18 +269,12 @@ class EzPointsWorld:
 
     def tasks(self, split: str) -> list[Task]:
         """The deals of a split; the kind says what makes 12 of them."""
-        tasks = []
+        seed = self.options.seed
+        kinds = []
         for index in range(getattr(self.options.deals, split)):
-            deal = deal_of(self.options.seed, split, index)
-            tasks.append(
-                Task(
-                    id=f"{self.options.seed}/{split}/{index}",
-                    world=self.card.name,
-                    split=split,
-                    kind="sum" if solutions(deal)[0][1] == "+" else "product",
-                )
-            )
-        return tasks
+            deal = deal_of(seed, split, index)
+            kinds.append("sum" if solutions(deal)[0][1] == "+" else "product")
+        return drawn_tasks(str(seed), split, self.card.name, kinds)
 
     def engine(self) -> EzPointsEngine:
         return EzPointsEngine(self.options)

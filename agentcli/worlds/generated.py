@@ -3,7 +3,7 @@
 import hashlib
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -79,8 +79,25 @@ def foreign_task(task: Task) -> DataError:
     )
 
 
+def drawn_tasks(
+    digest: str, split: str, world: str, kinds: Iterable[str], **attributes: str
+) -> list[Task]:
+    """The tasks of a split, one of each kind, with the ids DIGEST/SPLIT/NUMBER."""
+    tasks = []
+    for number, kind in enumerate(kinds):
+        task = Task(
+            id=f"{digest}/{split}/{number}",
+            world=world,
+            split=split,
+            kind=kind,
+            attributes=dict(attributes),
+        )
+        tasks.append(task)
+    return tasks
+
+
 def drawn_as(task: Task, digest: str) -> tuple[str, int]:
-    """The split and the number of a task with the id DIGEST/SPLIT/NUMBER.
+    """The split and the number of a task with such an id.
 
     Raises DataError for a task of other settings.
     """

@@ -28,6 +28,7 @@ from agentcli.environments.protocol import (
     options_of,
 )
 from agentcli.errors import EngineError, UsageError
+from agentcli.records.faults import one_line
 from agentcli.records.section import Finite
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
@@ -277,7 +278,7 @@ def _refuse_unfit(name: str) -> None:
 
 def _hindrance(error: Exception) -> str:
     """Why a game cannot be played here."""
-    line = " ".join(str(error).split())[:200]
+    line = one_line(error)[:200]
     if isinstance(error, AssertionError):
         return f"needs more players than one ({line})"
     if isinstance(error, SyntaxError):

@@ -17,6 +17,7 @@ from agentcli.environments.seeded import (
     seeded_tasks,
 )
 from agentcli.errors import MissingError, UsageError
+from agentcli.records.faults import one_line
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.registry import Registry
@@ -108,8 +109,7 @@ class GymWorld:
 
 def _line(error: Exception) -> str:
     """What was raised, in one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}"
+    return f"{type(error).__name__}: {one_line(error)}"
 
 
 class GymOptions(SeededOptions, kw_only=True, frozen=True):

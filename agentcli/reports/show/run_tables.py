@@ -1,6 +1,5 @@
 """The runs of a folder, what one run holds, and its tool calls, as tables."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from math import isclose
@@ -13,6 +12,7 @@ from agentcli.evaluation.record import EvaluationSummary, Results, ResultsByKind
 from agentcli.evaluation.training import course
 from agentcli.records.calls import read_call
 from agentcli.records.faults import printable
+from agentcli.records.grouping import grouped
 from agentcli.records.siblings import median_depth
 from agentcli.records.trees import depths
 from agentcli.records.types import Step
@@ -100,10 +100,7 @@ def _loop_kinds(iterations: Sequence[ResultsByKind]) -> Blocks:
             "malformed %",
         ],
     )
-    kinds: dict[str, list[Results]] = defaultdict(list)
-    for one in iterations:
-        for kind, results in one.kinds.items():
-            kinds[kind].append(results)
+    kinds = grouped(entry for one in iterations for entry in one.kinds.items())
     for kind in sorted(kinds):
         table.add(_loop_cells(kind, kinds[kind]))
     table.add(_loop_cells("all", iterations), style="bold")

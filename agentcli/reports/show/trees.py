@@ -24,8 +24,8 @@ class TreeHead(msgspec.Struct):
     task: Task
 
 
-class CreditHead(msgspec.Struct):
-    """Which task a line of credit is of."""
+class RowHead(msgspec.Struct):
+    """Which task an episode, or a line of credit, is of."""
 
     task: str
 
@@ -216,7 +216,7 @@ def _line_of_task(file: Path, wanted: str) -> int:
 def _rows_of(file: Path, tree: Tree) -> dict[int, list[StepCredit]]:
     """The rows of a tree's credit by step. Raises DataError where the file has none."""
     task = tree.task.id
-    for line, head in read_numbered(file, CreditHead):
+    for line, head in read_numbered(file, RowHead):
         if head.task != task:
             continue
         credit = read_line(file, line, Credit)

@@ -33,6 +33,7 @@ from torch import Tensor
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.policies.load import placeholder_ids
 from agentcli.records.files import derive_seed
+from agentcli.records.grouping import grouped
 from agentcli.training.loop.forward import (
     TokenRow,
     pad_rows,
@@ -51,9 +52,7 @@ def shuffled(count: int, *seed: int | str) -> list[int]:
 
 def shuffled_groups(keys: Sequence[Hashable], *seed: int | str) -> list[int]:
     """The places of all keys; equal keys stay together, and groups are shuffled."""
-    groups: dict[Hashable, list[int]] = {}
-    for place, key in enumerate(keys):
-        groups.setdefault(key, []).append(place)
+    groups = grouped((key, place) for place, key in enumerate(keys))
     members = list(groups.values())
     order = []
     for number in shuffled(len(members), *seed):

@@ -27,6 +27,7 @@ import msgspec
 
 from agentcli.errors import AgentCliError, MissingError, UsageError
 from agentcli.policies.registry import require_installed
+from agentcli.records.faults import one_line
 from agentcli.records.files import write_atomic
 from agentcli.records.regular import is_there, read_regular
 from agentcli.records.settings import TrackingSettings
@@ -172,9 +173,8 @@ def _open(stack: ExitStack, tracker: str, tracked: Tracked, first: int) -> Log:
     except Exception as error:
         # Clients raise all kinds of exceptions if a service is out of reach or refuses
         # access.
-        reason = " ".join(str(error).split())
         raise AgentCliError(
-            f"tracking.to: {tracker} does not open ({reason}); leave it out of "
+            f"tracking.to: {tracker} does not open ({one_line(error)}); leave it out of "
             "tracking.to"
         ) from error
 

@@ -17,6 +17,7 @@ from typing import Any
 from agentcli.environments.cache import Cache
 from agentcli.environments.protocol import Observation, Start
 from agentcli.errors import DataError, EngineError, MissingError
+from agentcli.records.processes import environ_with
 from agentcli.records.types import Task
 from agentcli.worlds.alfworld import statekey
 from agentcli.worlds.alfworld.fast import library
@@ -37,21 +38,16 @@ from agentcli.worlds.alfworld.statekey import Fact
 @contextmanager
 def quiet_import() -> Iterator[None]:
     """Keeps `import alfworld` from making a folder and setting ALFWORLD_DATA."""
-    before = os.environ.get("ALFWORLD_DATA")
     # alfworld makes the folder that this names, unless it is there: so any that is.
-    os.environ["ALFWORLD_DATA"] = before or os.path.dirname(__file__)
+    folder = os.environ.get("ALFWORLD_DATA") or os.path.dirname(__file__)
     try:
-        yield
+        with environ_with({"ALFWORLD_DATA": folder}):
+            yield
     except ImportError as error:
         raise MissingError(
             f"the stock engine needs alfworld ({error}); type: pip install "
             "'agentcli[alfworld]'"
         ) from error
-    finally:
-        if before is None:
-            del os.environ["ALFWORLD_DATA"]
-        else:
-            os.environ["ALFWORLD_DATA"] = before
 
 
 def stock_environment(path: Path) -> Any:

@@ -17,6 +17,7 @@ import msgspec
 from agentcli.environments.protocol import PLACE
 from agentcli.errors import UsageError
 from agentcli.records.files import derive_seed
+from agentcli.records.grouping import grouped
 from agentcli.worlds.generated import invented_names, split_of
 from agentcli.worlds.search_qa.options import SearchQaOptions
 from agentcli.worlds.search_qa.retrievers import Document
@@ -74,9 +75,7 @@ def almanac(number: int, seed: int) -> tuple[Entity, ...]:
     rng = random.Random(derive_seed("search_qa", "almanac", seed, number))
     names = _pairs(rng, number)
     kinds = [ORDER[place % len(ORDER)] for place in range(number)]
-    by_kind: dict[str, list[int]] = {}
-    for place, kind in enumerate(kinds):
-        by_kind.setdefault(kind, []).append(place)
+    by_kind = grouped((kind, place) for place, kind in enumerate(kinds))
     things = []
     for place, (name, kind) in enumerate(zip(names, kinds, strict=True)):
         links = {}

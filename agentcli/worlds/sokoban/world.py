@@ -31,7 +31,7 @@ from agentcli.records.pictures import require_pillow
 from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.generated import StateEngine, drawn_as, strikes
+from agentcli.worlds.generated import StateEngine, drawn_as, drawn_tasks, strikes
 from agentcli.worlds.sokoban.rules import (
     BOX,
     BOX_ON_TARGET,
@@ -354,16 +354,10 @@ class SokobanWorld:
     def tasks(self, split: str) -> list[Task]:
         """The levels of a split; none is drawn before it is played."""
         options = self.options
-        return [
-            Task(
-                id=f"{options.digest()}/{split}/{index}",
-                world=self.card.name,
-                split=split,
-                kind=f"{options.boxes} boxes",
-                attributes={"size": str(options.size), "boxes": str(options.boxes)},
-            )
-            for index in range(getattr(options.levels, split))
-        ]
+        size, boxes = str(options.size), str(options.boxes)
+        kinds = [f"{boxes} boxes"] * getattr(options.levels, split)
+        name = self.card.name
+        return drawn_tasks(options.digest(), split, name, kinds, size=size, boxes=boxes)
 
     def engine(self) -> SokobanEngine:
         return SokobanEngine(self.options)

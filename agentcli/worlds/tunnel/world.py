@@ -22,7 +22,7 @@ from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.generated import StateEngine, drawn_as, strikes
+from agentcli.worlds.generated import StateEngine, drawn_as, drawn_tasks, strikes
 from agentcli.worlds.tunnel.rules import (
     COLOURS,
     GO_ON,
@@ -143,17 +143,10 @@ class TunnelWorld:
         on what it was trained on.
         """
         options = self.options
-        digest = options.digest()
-        return [
-            Task(
-                id=f"{digest}/{split}/{index}",
-                world=self.card.name,
-                split=split,
-                kind=f"{options.decisions} decisions",
-                attributes={"doors": str(options.doors)},
-            )
-            for index in range(getattr(options.games, split))
-        ]
+        doors = str(options.doors)
+        kinds = [f"{options.decisions} decisions"] * getattr(options.games, split)
+        name = self.card.name
+        return drawn_tasks(options.digest(), split, name, kinds, doors=doors)
 
     def engine(self) -> TunnelEngine:
         return TunnelEngine(self.options)

@@ -17,7 +17,7 @@ from agentcli.environments.cache import cache_folder
 from agentcli.environments.making import BAR, no_bar
 from agentcli.environments.protocol import PLACE, Card, Requisite, options_of
 from agentcli.errors import DataError, UsageError
-from agentcli.records.faults import shown
+from agentcli.records.faults import one_line, shown
 from agentcli.records.regular import is_there, open_regular
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
@@ -170,7 +170,7 @@ def _streamed(path: Path, prefix: str | None) -> Iterator[Any]:
                 reach(file.tell() // MIB)
                 yield item
         except (ijson.JSONError, UnicodeDecodeError) as error:
-            reason = shown(" ".join(str(error).split()))
+            reason = shown(one_line(error))
             raise DataError(
                 f"{path}: after row {count} it ends too early or is not JSON "
                 f"({reason}); download it again"
