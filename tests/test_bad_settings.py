@@ -68,7 +68,7 @@ MODELS: list[Case] = [
     ("greedy, dry run", None, (*RUN, "--temperature", "0", "--dry-run"), 2, ("policy.temperature: 0",)),
     ("no directory", None, ("rollout", "-c", "toy.yaml", "--model", "./none"), 4, ("no directory ./none", "--model")),
     ("no directory, sft", None, (*SFT[:4], "--model", "./none", "-o", "new"), 4, ("no directory ./none",)),
-    ("no reference", None, (*TRAIN, "--set", "train.reference=./none"), 4, ("no directory ./none",)),
+    ("no reference", None, (*TRAIN, "--set", "train.reference=./none"), 4, ("train.reference: no directory ./none",)),
     (
         "no tokenizer, overwriting",
         remove(f"{START}/tokenizer_config.json"),

@@ -23,8 +23,21 @@ from agentcli.records.types import (
     Outcome,
     Step,
     StopReason,
+    Task,
     Tree,
 )
+
+
+class TreeHead(msgspec.Struct):
+    """Which task a tree is of. The rest is not decoded."""
+
+    task: Task
+
+
+class RowHead(msgspec.Struct):
+    """Which task an episode, or a line of credit, is of."""
+
+    task: str
 
 
 class ToolFunction(msgspec.Struct):

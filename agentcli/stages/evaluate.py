@@ -19,8 +19,8 @@ from agentcli.errors import UsageError
 from agentcli.evaluation.record import BudgetSpent, EvaluationSummary, WalkedPanel
 from agentcli.evaluation.summary import pass_at_k_summary, summarise
 from agentcli.exploration.settings import VOTING, added_fields, as_method
-from agentcli.records import grouping
 from agentcli.records.files import read_json, read_records, rewriting, write_json
+from agentcli.records.grouping import grouped
 from agentcli.records.pictures import drop_unnamed
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
@@ -231,7 +231,7 @@ async def perform(
         note(f"warning: at temperature 0 {alike} are alike; set --temperature above 0")
     before: EpisodesByTask = {}
     if session.resumed and is_there(plan.episodes):
-        before = grouped(read_records(plan.episodes, Episode))
+        before = by_task(read_records(plan.episodes, Episode))
         refuse_other_tasks(plan.episodes, before, plan.panel)
     walked = await walk(
         plan,
@@ -252,9 +252,9 @@ async def perform(
     return summary
 
 
-def grouped(rows: Iterable[Episode]) -> EpisodesByTask:
+def by_task(rows: Iterable[Episode]) -> EpisodesByTask:
     """The episodes by task."""
-    return grouping.grouped((row.task, row) for row in rows)
+    return grouped((row.task, row) for row in rows)
 
 
 def _without_tree(
@@ -335,8 +335,8 @@ def _all_episodes(
     """The counts of the trees, and all episodes in the order of the panel."""
     tally, rows = counted(trees) if is_there(trees) else (Tally(), list[Episode]())
     # A task that was played again is in both, and its tree is the newer one.
-    by_task = before | grouped(rows)
-    ordered = [row for task in panel.tasks for row in by_task.get(task.id, ())]
+    known = before | by_task(rows)
+    ordered = [row for task in panel.tasks for row in known.get(task.id, ())]
     tally.elsewhere = len(ordered) - len(rows)
     return tally, ordered
 

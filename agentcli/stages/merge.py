@@ -300,7 +300,7 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummar
     k = max(map(int, summary.pass_at_k)) if summary.pass_at_k else None
     rows = chain.from_iterable(shard.episodes for shard in shards)
     # Each shard has already given its own warnings.
-    before = evaluate.grouped(rows)
+    before = evaluate.by_task(rows)
     return evaluate.conclude(session, summary.stage, k, walked, before)[0]
 
 

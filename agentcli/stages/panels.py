@@ -24,9 +24,9 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.shards import Shard
 from agentcli.records.training_settings import TINY
+from agentcli.records.trees import RowHead, TreeHead
 from agentcli.records.types import Panel, StageRecord, Task
 from agentcli.registry import nearest
-from agentcli.reports.show.trees import RowHead, TreeHead
 
 
 def make_panel(

@@ -83,7 +83,8 @@ def checked_objective(settings: Settings, processes: int | None = None) -> Objec
     None: as many as this command has.
 
     Raises UsageError for options that it does not have, and for train.packing and
-    train.sharding if they would have no effect.
+    train.sharding if they would have no effect; for a reference what `check_model`
+    raises.
     """
     objective = make_objective(settings.train.objective)
     options_of(settings.train)
@@ -98,6 +99,9 @@ def checked_objective(settings: Settings, processes: int | None = None) -> Objec
             "in every process; set train.sharding=none"
         )
     check_sharding("train", settings.train, processes or process_count())
+    if settings.train.beta != 0:
+        setting = "train.reference"
+        check_model(settings.train.reference, setting, f"--set {setting}=DIR|ID")
     return objective
 
 

@@ -13,21 +13,16 @@ from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.siblings import fork_depths
 from agentcli.records.step_rows import mean_advantage, rows_by_step
-from agentcli.records.trees import paths, read_trees, validate_credit, validate_tree
-from agentcli.records.types import Credit, Outcome, StepCredit, Task, Tree
+from agentcli.records.trees import (
+    RowHead,
+    TreeHead,
+    paths,
+    read_trees,
+    validate_credit,
+    validate_tree,
+)
+from agentcli.records.types import Credit, Outcome, StepCredit, Tree
 from agentcli.registry import nearest
-
-
-class TreeHead(msgspec.Struct):
-    """Which task a tree is of. The rest is not decoded."""
-
-    task: Task
-
-
-class RowHead(msgspec.Struct):
-    """Which task an episode, or a line of credit, is of."""
-
-    task: str
 
 
 class TreeOverview(msgspec.Struct, kw_only=True):
