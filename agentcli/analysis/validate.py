@@ -25,7 +25,7 @@ from agentcli.records.files import read_json, read_numbered, read_records, sha25
 from agentcli.records.pictures import folder_beside, pictures_of, read_picture
 from agentcli.records.regular import is_there
 from agentcli.records.runs import loop_folders
-from agentcli.records.trees import read_with_credit, validate_tree
+from agentcli.records.trees import leaves, read_with_credit, validate_tree
 from agentcli.records.types import Episode, Manifest, Panel, StageRecord, Tree
 from agentcli.stages.panels import panel_hash, read_panel
 from agentcli.stages.session import Begun
@@ -215,7 +215,7 @@ def _records(path: Path, kind: str) -> Iterator[tuple[int, Any]]:
     sound: set[str] = set()
     for line, record in read_numbered(path, expected):
         if isinstance(record, Tree):
-            validate_tree(record, f"{path}:{line}")
+            _validate_tree(record, f"{path}:{line}")
             for name in pictures_of(record):
                 if name not in sound:
                     read_picture(folder, name)
@@ -223,10 +223,23 @@ def _records(path: Path, kind: str) -> Iterator[tuple[int, Any]]:
         yield line, record
 
 
+def _validate_tree(tree: Tree, place: str) -> None:
+    """Raises DataError too for a tree without steps, or that lost some of its leaves.
+
+    A ledger without leaves was not kept.
+    """
+    validate_tree(tree, place)
+    if not tree.steps:
+        raise DataError(f"{place}: steps: there are none; roll its task out again")
+    held, counted = len(leaves(tree)), tree.ledger.leaves
+    if counted not in (0, held):
+        raise DataError(f"{place}: ledger.leaves: is {counted}, the steps have {held}")
+
+
 def _validate_json(path: Path, kind: str) -> None:
     record = read_json(path, Begun if kind == "begun" else schema.type_of(kind))
     if isinstance(record, Tree):
-        validate_tree(record, str(path))
+        _validate_tree(record, str(path))
     elif isinstance(record, Panel):
         read_panel(path, record.world)
     elif isinstance(record, Manifest):

@@ -446,6 +446,8 @@ def _option(setting: str) -> str:
     section, _, name = setting.rpartition(".")
     if section in ("policy", "rollout", "sft"):
         return f"--{name}"
+    if section.startswith("starts."):
+        return f"{setting} in the study's file"
     return f"--set {setting}=DIR"
 
 

@@ -163,14 +163,21 @@ def plan(run: Path, form: str | None, out: Path | None, **options: Any) -> Expor
         raise UsageError(f"{out} is a folder that holds no model; name a new one")
     if form != "model" and out.is_dir():
         raise UsageError(f"{out} is a folder; name a file in it with -o FILE")
-    ending = Path(FORMS[form].file).suffix
-    if ending != out.suffix in {Path(one.file).suffix for one in FORMS.values()} - {""}:
-        raise UsageError(f"{out}: --to {form} writes {ending or 'a folder'}; rename it")
+    _refuse_other_ending(out, form)
     export_plan = ExportPlan(run=run, form=form, out=out, **chosen)
     for source in export_plan.inputs().values():
         if source is not None and out.exists() and out.samefile(source):
             raise UsageError(f"{out} is what is read; name another file with -o FILE")
     return export_plan
+
+
+def _refuse_other_ending(out: Path, form: str) -> None:
+    """Raises UsageError for a name that says another kind of file. Folders have any."""
+    ending = Path(FORMS[form].file).suffix
+    others = {Path(one.file).suffix for one in FORMS.values()} - {ending}
+    wrong = out.suffix not in ("", ending) if ending else out.suffix in others
+    if wrong:
+        raise UsageError(f"{out}: --to {form} writes {ending or 'a folder'}; rename it")
 
 
 def perform(plan: ExportPlan, progress: Progress) -> dict[str, int]:

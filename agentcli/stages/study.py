@@ -24,6 +24,7 @@ from agentcli.environments.protocol import World
 from agentcli.environments.registry import check_split, make_world
 from agentcli.errors import AgentCliError, MissingError, UsageError
 from agentcli.exploration.registry import check as check_exploration
+from agentcli.policies.load import existing
 from agentcli.policies.registry import LOADING
 from agentcli.records.files import sha256_file, write_atomic
 from agentcli.records.regular import is_there
@@ -455,8 +456,9 @@ def perform(
 
     A chain that fails stops nothing else. `where` are words for the commands that
     sample: on which machines. Raises AgentCliError at the end, naming the first command
-    that failed, with its error.
+    that failed, with its error; MissingError at once for a model that is nowhere.
     """
+    _check_models(made)
     for path, text in made.files.items():
         write_atomic(path, text.encode())
     waiting = {chain.name: chain for chain in made.chains}
@@ -492,6 +494,17 @@ def perform(
             f"{len(failed)} of {len(made.chains)} parts failed, first {name}: "
             f"{failed[name]}; mend that and type the command again, it goes on"
         )
+
+
+def _check_models(made: StudyPlan) -> None:
+    """Raises MissingError for a model to begin with that is nowhere.
+
+    Its demonstrations would be played first. A study may be planned without it.
+    """
+    for name in dict.fromkeys(made.study.start_of(arm) for arm in made.arms):
+        model = made.study.starts[name].model
+        if model is not None and made.left:
+            existing(model, f"starts.{name}.model")
 
 
 def _ready(

@@ -4,8 +4,10 @@ Lines are sorted by task, or by any other key. They are copied unchanged, and th
 is never in memory as a whole.
 """
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from os import SEEK_END
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -46,15 +48,32 @@ def count_trees(path: Path) -> int:
 
 
 def note_lost_trees(path: Path, held: int | None, progress: Progress) -> None:
-    """Notes if trees are still to come, or are not the number of the run's manifest."""
+    """Notes if trees are still to come, or are not the number of the run's manifest.
+
+    In a folder without one, if the last line was only partly written.
+    """
     try:
         fault = RunDirectory(path.parent).lost_trees(held)
     except DataError as error:
         # The trees are sound; only the manifest beside them cannot be read.
         progress.note(f"warning: {error}")
         return
+    if fault is None and _ends_torn(path):
+        fault = "its last line was only partly written; that tree is left out"
     if fault is not None:
         progress.note(f"warning: {path}: {fault}")
+
+
+def _ends_torn(path: Path) -> bool:
+    """Whether the last tree of a file is not whole."""
+    with open_regular(path) as file:
+        length = file.seek(0, SEEK_END)
+        file.seek(max(0, length - 1))
+        if file.read() in (b"", b"\n"):
+            return False
+        file.seek(0)
+        (last,) = deque(file, maxlen=1)
+        return is_torn(last, _HEADS)
 
 
 Place = tuple[IO[bytes], int]

@@ -74,6 +74,8 @@ def test_single_records_and_settings(tmp_path: Path) -> None:
             [damaged(outcome=None)],
             ":1: task train/pick_clean_then_place-Cup-1: steps[7].outcome: a leaf has no outcome",
         ),
+        ("trees.jsonl", [tree(), {**msgspec.to_builtins(tree()), "steps": []}], ":2: steps: there are none"),
+        ("trees.jsonl", [{**msgspec.to_builtins(tree()), "ledger": {"leaves": 99}}], ":1: ledger.leaves: is 99, the"),
         ("trees.jsonl", [tree(), episode()], ":2: Expected `object`, got `str` - at `$.task`"),
         ("credit/grpo.jsonl", [credit(), episode()], ":2: Object contains unknown field `kind`"),
         ("evaluation/L0.jsonl", [episode(), {**msgspec.to_builtins(episode()), "steps": "x"}], ":2: Expected `int`"),

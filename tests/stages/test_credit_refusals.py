@@ -217,6 +217,17 @@ def test_trees_that_were_lost_after_the_rollout_ended_are_missed(run: Path) -> N
     assert f"warning: run/trees.jsonl: {fault}" in asked("export", "run", "--to", "messages", "--all").stderr
 
 
+def test_a_torn_tree_is_missed_without_a_manifest_too(run: Path) -> None:
+    (run / "manifest.json").unlink()
+    shutil.rmtree(run / "settings")
+    file = run / "trees.jsonl"
+    whole = file.read_bytes().rstrip(b"\n")
+    for data, torn in ((whole, False), (whole[:-9], True), (whole + b"\n", False)):
+        file.write_bytes(data)
+        answer = asked(*COMMANDS["assign"], "--overwrite")
+        assert (answer.exit_code, "trees.jsonl: its last line was only" in answer.stderr) == (0, torn), answer.output
+
+
 def test_of_imported_trees_none_are_owed(run: Path) -> None:
     manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
     manifest["stages"]["import"] = manifest["stages"].pop("rollout")

@@ -285,6 +285,7 @@ def test_trees_without_a_success_are_no_messages_and_no_preferences(run: Path) -
         (("--to", "messages", "-o", "trees.jsonl", "--overwrite"), 2, "trees.jsonl", "-o"),
         (("--to", "messages", "-o", "steps.parquet"), 2, "steps.parquet", ".jsonl"),
         (("--to", "parquet", "-o", "steps.jsonl"), 2, "steps.jsonl", ".parquet"),
+        (("--to", "parquet", "-o", "steps.csv"), 2, "steps.csv", ".parquet"),
         (("--to", "model", "-o", "model.md"), 2, "model.md", "a folder"),
     ],
 )

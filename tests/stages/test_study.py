@@ -199,10 +199,13 @@ def test_a_shard_of_a_study_that_searches_is_refused(file: Path) -> None:
 
 
 def test_a_study_of_one_model_has_no_demonstrations(file: Path) -> None:
-    study = read_study(changed(file, "reference:", "starts: {base: {model: hub/model}}\nreference:"))
+    """And one whose model is nowhere begins nothing."""
+    study = read_study(changed(file, "reference:", "starts: {base: {model: ./none}}\nreference:"))
     made = plan(study, Path("out"), seeds="0")
     assert [(chain.name, chain.after) for chain in made.chains] == [("grpo 0", ()), ("rewardflow 0", ())]
-    assert "hub/model" in made.chains[0].commands[0].words
+    assert "./none" in made.chains[0].commands[0].words
+    refused(lambda: perform(made, 1, Progress()), 4, names="no directory ./none", remedy="starts.base.model in")
+    assert not Path("out").exists()
 
 
 STARTS = """\
@@ -287,8 +290,7 @@ def record(command: StageCommand, words: list[str]) -> None:
 
 
 def test_what_was_never_played_takes_as_long_as_its_like(file: Path) -> None:
-    """10 s of demonstrations, 30 of a start, 100 of an arm and as many of the other; half of it with two jobs. A search
-    has four arms, which take as long."""
+    """10 s of demonstrations, 30 of a start, 100 of an arm and of the other; half of it with two jobs. A search: 4 arms."""
     seconds = {"demos": 10, "start": 30, "grpo": 100}
     took = {part: {"seconds": of, "megabytes": of} for part, of in seconds.items()}
     made = plan(
@@ -307,8 +309,7 @@ def test_settings_from_the_environment_are_refused(file: Path, monkeypatch: pyte
     """The runs would have them, and neither the file nor the words of the commands."""
     monkeypatch.setenv("AGENTCLI_ROLLOUT__LEAVES", "2")
     answer = in_process("study", str(file), "--dry-run")
-    assert answer.code == 2
-    assert "AGENTCLI_ROLLOUT__LEAVES" in answer.stderr
+    assert (answer.code, "AGENTCLI_ROLLOUT__LEAVES" in answer.stderr) == (2, True), answer.stderr
 
 
 def test_a_part_that_fails_stops_only_what_needs_it(tmp_path: Path, file: Path) -> None:
