@@ -413,7 +413,7 @@ def difference(
 
 
 def verdict_of(found: SeedDifference, paper: float) -> str:
-    """One word about a paper's gain, from the 95 % interval of ours over six seeds.
+    """One word about a paper's gain, from our 95 % interval over six seeds or more.
 
     holds: it lies on the paper's side of 0. does not: it excludes the paper's gain and
     does not lie on its side of 0. cannot tell: otherwise, and where all seeds gave the

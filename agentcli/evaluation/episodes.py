@@ -8,7 +8,15 @@ repeated or inadmissible; a response may be malformed or tagged.
 from collections.abc import Iterable, Iterator, Sequence
 
 from agentcli.records.trees import acts_by_copy, paths
-from agentcli.records.types import Episode, Outcome, Step, StopReason, Tree, Validity
+from agentcli.records.types import (
+    Episode,
+    Move,
+    Outcome,
+    Step,
+    StopReason,
+    Tree,
+    Validity,
+)
 
 
 def episodes(tree: Tree) -> Iterator[Episode]:
@@ -56,18 +64,30 @@ def repetitions(trajectory: Iterable[Step]) -> int:
     """The moves that repeat an action from the same true state and copy (SPARK Table 6).
 
     The last text is not part of a state, so trying an action again that had no effect
-    counts as a repetition. A malformed move has no action to repeat.
+    counts as a repetition; also where the true state counts the time, as ScienceWorld's
+    does. A malformed move has no action to repeat.
     """
     transitions: set[tuple[int, str, str]] = set()
     repeated = 0
+    # By copy: the state that refused actions and looks have left as it was.
+    left: dict[int, str] = {}
     for step in trajectory:
         for copy, act in acts_by_copy(step):
             if act.action is None or act.validity is Validity.MALFORMED:
                 continue
-            transition = (copy, act.state, act.action)
+            state = left.pop(copy, act.state)
+            transition = (copy, state, act.action)
             repeated += transition in transitions
             transitions.add(transition)
+            if _had_no_effect(act):
+                left[copy] = state
     return repeated
+
+
+def _had_no_effect(act: Step | Move) -> bool:
+    """Whether it was refused or only looked, and f(s) is the same after it."""
+    idle = act.looked or act.validity is Validity.INADMISSIBLE
+    return idle and act.canonical is not None and act.canonical == act.next_canonical
 
 
 TAIL = 5

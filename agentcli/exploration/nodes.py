@@ -145,8 +145,8 @@ def reached(
         moment,
         copies=tuple(copies),
         ended=frozenset(ended),
-        acted=tuple(states),
-        unread=not actions,
+        acted=tuple(states) if actions else moment.acted,
+        unread=0 if actions else moment.unread + 1,
     )
     return Node((*node.lineage, index), tuple(now), following)
 

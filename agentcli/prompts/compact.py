@@ -43,6 +43,8 @@ class ParallelCompact(Parallel):
     def ask(self, moment: Moment) -> Message:
         """One text."""
         copies = moment.copies
+        # Nothing new was seen in them if the response after it could not be read.
+        acted = () if moment.unread else moment.acted
         views = grouped(
             (self._brief.compact(copies[number - 1]), number) for number in moment.open
         )
@@ -51,11 +53,9 @@ class ParallelCompact(Parallel):
         for view, numbers in views.items():
             names = " ".join(f"env_{number}" for number in numbers)
             part = f"{names}\n{view}"
-            if set(numbers) & set(moment.acted):
+            if set(numbers) & set(acted):
                 recent.append(part)
             else:
                 at_rest.append(part)
-        parts = at_rest + recent
-        if moment.unread:
-            parts.append(UNREADABLE)
+        parts = at_rest + recent + [UNREADABLE] * moment.unread
         return Message(("\n".join(parts),))

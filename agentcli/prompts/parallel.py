@@ -170,7 +170,7 @@ class ParallelFull(Parallel):
         elif first.admissible:
             parts.append(self._possible(first, "in every copy"))
         if moment.unread:
-            parts.append(UNREADABLE)
+            parts.append(_unreadable(moment.unread))
         if moment.ended:
             parts.append(f"Ended, no action is possible there: {listed(moment.ended)}.")
         fresh = [number for number in moment.open if number not in past]
@@ -216,6 +216,15 @@ def _opening(moment: Moment) -> list[str]:
         parts.append(LIMIT.format(count=count))
     parts.append(f"Every copy began with: {first.observations[0]}")
     return parts
+
+
+def _unreadable(count: int) -> str:
+    """What is said after so many unreadable responses in a row.
+
+    Each time another text: a policy at temperature 0 would repeat itself after the same
+    one, up to the horizon.
+    """
+    return UNREADABLE if count == 1 else f"{UNREADABLE} That makes {count} in a row."
 
 
 def _earlier(past: Mapping[int, Context], acted: Collection[int]) -> str:

@@ -29,9 +29,9 @@ class Moment(msgspec.Struct, kw_only=True, frozen=True):
     ended: frozenset[int] = frozenset()
     """Copies whose episode is over, numbered from 1."""
     acted: tuple[int, ...] = ()
-    """Copies that acted in the last step."""
-    unread: bool = False
-    """Whether the last response had no readable action."""
+    """Copies that acted in the last step whose response could be read."""
+    unread: int = 0
+    """How many responses since then had no readable action."""
     limited: bool = False
     """Whether a response that names a copy above the last one fails the task."""
 

@@ -100,6 +100,8 @@ def first_phase(tree: Tree) -> set[int]:
 
     These are the first children of the initial state and, from each of them on, the
     first child of every step, in the order of their ids. No step without Tree.roots.
+    Where a deadline (rollout.deadline_seconds) left out a trajectory, a fork from it
+    that ended stands in its place.
     """
     first: set[int] = set()
     begun = 0

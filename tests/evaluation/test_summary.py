@@ -63,6 +63,22 @@ def test_a_malformed_step_repeats_nothing() -> None:
     assert repetitions(walk) == 0
 
 
+def test_what_had_no_effect_is_repeated_though_the_state_counts_the_time() -> None:
+    """The exact state changes with each step; f(s) changes with the third alone, which moved."""
+    fields = [
+        {"canonical": "hall", "next_canonical": "hall", "validity": Validity.INADMISSIBLE},
+        {"canonical": "hall", "next_canonical": "hall", "looked": True},
+        {"canonical": "hall", "next_canonical": "room"},
+        {"canonical": "room", "next_canonical": "room", "validity": Validity.INADMISSIBLE},
+    ]
+    rows = [(0, "push"), (0, "push"), (1, "push"), (0, "push"), (2, "go"), (3, "push"), (3, "push")]
+    walk = [
+        step(number, number - 1 if number else None, action=action, **fields[kind])
+        for number, (kind, action) in enumerate(rows)
+    ]
+    assert [repetitions(walk[: number + 1]) for number in range(7)] == [0, 1, 2, 3, 3, 3, 4]
+
+
 def moves(*made: tuple[int, str, str]) -> list[Move]:
     """(copy, state, action) each."""
     seen = {"observation": "o", "next_state": "s", "next_observation": "o"}

@@ -252,7 +252,16 @@ def test_compact_ends_with_the_copies_that_acted_last() -> None:
 def test_after_an_unreadable_response_the_prompt_is_another_one() -> None:
     """Else a policy at temperature 0 would give the same response up to the horizon."""
     moved = several(FRESH, lived(("look", "A hall.")), acted=(2,))
-    stuck = msgspec.structs.replace(moved, acted=(), unread=True)
-    assert compact(stuck) == compact(moved) + "\nlast > nothing"
-    assert UNREADABLE in full(stuck)
+    stuck = [msgspec.structs.replace(moved, unread=count) for count in range(4)]
+    assert compact(stuck[1]) == compact(moved) + "\nlast > nothing"
     assert UNREADABLE not in full(moved)
+    assert UNREADABLE in full(stuck[1])
+    for form in (compact, full):
+        assert len({form(moment) for moment in stuck}) == len(stuck)
+
+
+def test_an_unreadable_response_hides_no_admissible_action() -> None:
+    moved = several(FRESH, lived(("look", "A hall.")), acted=(2,))
+    stuck = msgspec.structs.replace(moved, unread=1)
+    assert full(stuck).replace(f"{UNREADABLE}\n\n", "") == full(moved)
+    assert "Admissible actions now" in full(stuck)
