@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import unwrap
@@ -45,6 +46,7 @@ def own_files(*names: str) -> list[Path]:
     return [Path(file) for file, colon, _ in places if colon and file.endswith(".py")]
 
 
+@dataclass(eq=False)
 class Registry:
     """The plug-ins of one kind.
 
@@ -53,29 +55,18 @@ class Registry:
     name may also be a place, "module:thing" or "folder/file.py:thing".
     """
 
-    def __init__(
-        self,
-        group: str,
-        table: Mapping[str, str],
-        *,
-        key: str,
-        kind: str,
-        in_full: bool = False,
-    ) -> None:
-        self.group = group
-        self.table = table
-        self.key = key
-        self.kind = kind
-        self.in_full = in_full
+    group: str
+    table: Mapping[str, str]
+    _: KW_ONLY
+    key: str
+    kind: str
+    in_full: bool = False
 
     def names(self) -> list[str]:
         """The built-in and installed names, sorted."""
         from importlib import metadata
 
-        names = set(self.table)
-        for point in metadata.entry_points(group=self.group):
-            names.add(point.name)
-        return sorted(names)
+        return sorted({*self.table, *metadata.entry_points(group=self.group).names})
 
     def place(self, name: str) -> str:
         """The "module:thing" that a name stands for.

@@ -75,20 +75,16 @@ def arm_of(study: Tunnels, name: str, tunnel: TunnelChoice) -> MeasuredArm:
     What the study and the tunnel set counts where the method has such a setting; the
     method's own settings come last. Raises UsageError naming a wrong one.
     """
-    with prefixed(f"methods.{name}", UsageError):
-        return _arm_of(study, name, tunnel)
-
-
-def _arm_of(study: Tunnels, name: str, tunnel: TunnelChoice) -> MeasuredArm:
     given = study.methods[name]
-    kind = rollout_class(given.rollout.get("method", "chain"))
-    shared = _kept({**study.rollout, **tunnel.rollout}, kind.__struct_fields__)
-    values = {"method": "chain", **shared, **given.rollout}
-    rollout = read(values, kind, "rollout.")
-    check(Settings(rollout=rollout))
-    credit = {"method": name, **given.credit}
-    common = _kept(tunnel.credit, switches_of(credit["method"]))
-    credit_name, assign, switches = make_credit({**common, **credit})
+    with prefixed(f"methods.{name}", UsageError):
+        kind = rollout_class(given.rollout.get("method", "chain"))
+        shared = _kept({**study.rollout, **tunnel.rollout}, kind.__struct_fields__)
+        values = {"method": "chain", **shared, **given.rollout}
+        rollout = read(values, kind, "rollout.")
+        check(Settings(rollout=rollout))
+        credit = {"method": name, **given.credit}
+        common = _kept(tunnel.credit, switches_of(credit["method"]))
+        credit_name, assign, switches = make_credit({**common, **credit})
     aggregate = given.aggregate or known(credit_name).aggregate
     return MeasuredArm(credit_name, assign, switches, rollout, aggregate)
 

@@ -156,7 +156,7 @@ def settings_schema() -> Schema:
     `rollout` is any of the methods' classes; its `method` says which. `evaluation`
     lists the settings of all methods that evaluations sample with. Imports all methods.
     """
-    methods = _methods_by_class()
+    methods = grouped((rollout_class(name), name) for name in method_names())
     (schema, *rollouts), definitions = schema_components([Settings, *methods])
     for names, rollout in zip(methods.values(), rollouts, strict=True):
         _say_method(_definition(definitions, rollout), names)
@@ -177,11 +177,6 @@ def settings_schema() -> Schema:
         for name in docs.keys() & evaluation.keys():
             evaluation[name].setdefault("description", docs[name])
     return {**schema, "$defs": definitions}
-
-
-def _methods_by_class() -> dict[type[RolloutSettings], list[str]]:
-    """The methods that have each class of settings."""
-    return grouped((rollout_class(name), name) for name in method_names())
 
 
 def _say_method(definition: Schema, names: list[str]) -> None:

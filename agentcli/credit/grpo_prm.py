@@ -12,17 +12,13 @@ from a state gets A_action 0.
 
 from typing import Literal
 
-import msgspec
-
 from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
 from agentcli.credit.group import Grouping, division
 from agentcli.credit.leaves import Leaves, outcome_among_leaves
 from agentcli.credit.registry import with_release
 from agentcli.credit.similarity import require_states, state_keys
-from agentcli.credit.survey import AdvantageParts, Survey, survey_of
+from agentcli.credit.survey import AdvantageParts, survey_of
 from agentcli.credit.switches import StateSwitches, in_range
-from agentcli.errors import DataError
-from agentcli.records.faults import shown
 from agentcli.records.types import Credit, Tree
 
 
@@ -55,7 +51,8 @@ def assign(
     """
     survey = survey_of(tree, settings)
     require_states(survey, "grpo-prm")
-    scores = _scores(survey)
+    needed = "grpo-prm needs a process reward model's score of every step; sample with "
+    scores = survey.given("score", f"{needed}rollout --prm DIR")
     leaves = leaves_of(survey, settings, settings.normalise)
     keys = state_keys(tree, settings)
     entries = survey.entries(scores, settings.prefix)
@@ -80,22 +77,6 @@ def assign(
 
     rows = survey.rows(settings.prefix)
     return survey.credit("grpo-prm", rows, advantage, facts=facts)
-
-
-def _scores(survey: Survey) -> list[float]:
-    """The score of every step; 0 for a masked step without one."""
-    tree = survey.tree
-    scores = []
-    for step in tree.steps:
-        score = None if step.score is msgspec.UNSET else step.score
-        if score is None and survey.masked[step.id] is None:
-            raise DataError(
-                f"task {shown(tree.task.id)}: steps[{step.id}].score: there is none; "
-                "grpo-prm needs a process reward model's score of every step; sample "
-                "with rollout --prm DIR, or take --method grpo"
-            )
-        scores.append(score or 0.0)
-    return scores
 
 
 PAPER = "RewardFlow App. C.2, eq. "

@@ -101,22 +101,17 @@ def assign(tree: Tree, settings: PpoSettings) -> Credit:
 
 def _values(survey: Survey) -> list[float]:
     """V of every step; 0 for a masked step without one."""
-    tree = survey.tree
-    values = []
-    for step in tree.steps:
-        if step.value is None and survey.masked[step.id] is None:
-            raise DataError(
-                f"task {shown(tree.task.id)}: steps[{step.id}].value: there is none; "
-                "ppo needs a critic's value on every step; sample with rollout "
-                "--critic DIR, or take --method grpo"
-            )
+    values = survey.given(
+        "value",
+        "ppo needs a critic's value on every step; sample with rollout --critic DIR",
+    )
+    for step, value in enumerate(values):
         # Written with `not <`, so that NaN is refused.
-        if step.value is not None and not abs(step.value) < LARGEST:
+        if not abs(value) < LARGEST:
             raise DataError(
-                f"task {shown(tree.task.id)}: steps[{step.id}].value: {step.value} is "
+                f"task {shown(survey.tree.task.id)}: steps[{step}].value: {value} is "
                 f"not below {LARGEST:g}"
             )
-        values.append(step.value or 0.0)
     return values
 
 

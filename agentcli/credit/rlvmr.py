@@ -26,7 +26,7 @@ from agentcli.credit.survey import ROOT, AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import GroupSwitches, in_range
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
-from agentcli.records.types import IMPORTED, Credit, Step, Tree, Validity
+from agentcli.records.types import IMPORTED, Credit, Tree, Validity
 
 TAGS = ("planning", "explore", "reflection")
 
@@ -144,14 +144,12 @@ def _earned(survey: Survey, tags: list[str | None], first_mends: bool) -> list[f
             # A first step follows nothing. Only the release counts it as mending.
             mended = first_mends
             if parent != ROOT:
-                mended = _mended(steps[parent], steps[visit])
+                before = steps[parent]
+                # The step before was invalid, and this one does something else.
+                invalid = before.validity is not Validity.VALID
+                mended = invalid and before.action != steps[visit].action
             earned[visit] = float(mended)
     return earned
-
-
-def _mended(before: Step, step: Step) -> bool:
-    """Whether the previous step was invalid and this one does something else."""
-    return before.validity is not Validity.VALID and before.action != step.action
 
 
 PAPER = "Zhang et al. 2025, section 3"

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from msgspec import UNSET
+
 from agentcli.credit.equations import Evidence
 from agentcli.credit.group import Entry
 from agentcli.credit.switches import LARGEST, PenaltySwitches, Switches
@@ -143,6 +145,19 @@ class Survey:
                 ]
                 lost.update(steps)
             yield end, steps
+
+    def given(self, name: str, needed: str) -> list[float]:
+        """A number of every step; 0 for a masked step without one."""
+        numbers = []
+        for step in self.tree.steps:
+            number = getattr(step, name)
+            if number in (None, UNSET) and self.masked[step.id] is None:
+                raise DataError(
+                    f"task {shown(self.tree.task.id)}: steps[{step.id}].{name}: there "
+                    f"is none; {needed}, or take --method grpo"
+                )
+            numbers.append(number or 0.0)
+        return numbers
 
     def entries(self, scores: Sequence[float], prefix: str | None) -> list[Entry]:
         """Every step's score less its penalty, as a member of a group.

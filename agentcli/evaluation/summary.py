@@ -57,11 +57,7 @@ def results_of(rows: Episodes) -> Results:
 
 def successes_by_task(rows: Iterable[Episode]) -> dict[str, list[bool]]:
     """The success of every sample by task id, in order of appearance."""
-    successes: dict[str, list[bool]] = {}
-    for row in rows:
-        samples = successes.setdefault(row.task, [])
-        samples.append(row.outcome is Outcome.SUCCESS)
-    return successes
+    return grouped((row.task, row.outcome is Outcome.SUCCESS) for row in rows)
 
 
 def by_kind(rows: Iterable[Episode]) -> dict[str, list[Episode]]:

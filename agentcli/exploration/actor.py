@@ -112,8 +112,7 @@ class Steps:
                 continue
             if step.outcome is not Outcome.ERRORED:
                 finished += 1
-            for depth in range(len(lineage)):
-                whole.add(lineage[: depth + 1])
+            whole.update(lineage[: depth + 1] for depth in range(len(lineage)))
         if finished < minimum:
             return False
         for lineage in self._kept.keys() - whole:

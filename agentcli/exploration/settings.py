@@ -161,9 +161,7 @@ def as_method(rollout: RolloutSettings, method: str, **changes: Any) -> RolloutS
     kind = rollout_class(method)
     names = [name for name in kind.__struct_fields__ if hasattr(rollout, name)]
     values = {name: getattr(rollout, name) for name in names}
-    for name, value in changes.items():
-        if value is not None:
-            values[name] = value
+    values |= {name: value for name, value in changes.items() if value is not None}
     return kind(**{**values, "method": method})
 
 

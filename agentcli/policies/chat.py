@@ -87,12 +87,7 @@ def mentions(tokenizer: Any, name: str) -> bool:
 
 def plain(tokenizer: Any, text: str) -> str:
     """Inserts a space into every string that the tokenizer reads as a control token."""
-    return _control(tokenizer).sub(_broken_up, text)
-
-
-def _broken_up(token: re.Match[str]) -> str:
-    """The text of the token with a space after its first character."""
-    return f"{token[0][0]} {token[0][1:]}"
+    return _control(tokenizer).sub(lambda token: f"{token[0][0]} {token[0][1:]}", text)
 
 
 @lru_cache(maxsize=8)

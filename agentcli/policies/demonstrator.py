@@ -162,8 +162,7 @@ def _foreign(context: Context, vocabulary: list[str], rng: random.Random) -> lis
     known = set(vocabulary)
     named = []
     for action in context.admissible:
-        for thing in _things(action, known):
-            named.append((action, thing))
+        named += [(action, thing) for thing in _things(action, known)]
     texts = (context.instruction, *context.observations, *context.admissible)
     episode = "\n".join(texts)
     strange = [thing for thing in vocabulary if thing not in episode]

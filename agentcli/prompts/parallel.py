@@ -237,8 +237,7 @@ def _earlier(past: Mapping[int, Context], acted: Collection[int]) -> str:
             length -= 1
         if length > 0:
             lines.append(f"env_{number}")
-        for index in range(length):
-            lines.append(_pair(copy, index))
+        lines += [_pair(copy, index) for index in range(length)]
     return "\n".join(lines) if len(lines) > 1 else ""
 
 

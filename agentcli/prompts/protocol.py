@@ -38,11 +38,8 @@ class Moment(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def open(self) -> list[int]:
         """The copies that may act."""
-        open_copies = []
-        for number in range(1, len(self.copies) + 1):
-            if number not in self.ended:
-                open_copies.append(number)
-        return open_copies
+        numbers = range(1, len(self.copies) + 1)
+        return [number for number in numbers if number not in self.ended]
 
     @property
     def pictures(self) -> tuple[Picture, ...]:

@@ -162,10 +162,7 @@ def count_siblings(steps: Iterable[Answered]) -> Siblings:
 
     All malformed responses count as the same action.
     """
-    actions = []
-    for step in steps:
-        if was_sampled(step):
-            actions.append(named_action(step))
+    actions = [named_action(step) for step in steps if was_sampled(step)]
     # A step alone has no siblings.
     if len(actions) < 2:
         return Siblings()

@@ -14,6 +14,7 @@ import msgspec
 from agentcli.errors import DataError
 from agentcli.records.faults import UNREADABLE, shown
 from agentcli.records.files import read_numbered
+from agentcli.records.grouping import grouped
 from agentcli.records.types import (
     LARGEST_LOGPROB,
     LARGEST_REWARD,
@@ -57,10 +58,7 @@ def children(tree: Tree) -> dict[int | None, list[Step]]:
 
     Steps that start at the initial state have the parent None.
     """
-    by_parent: dict[int | None, list[Step]] = {}
-    for step in tree.steps:
-        by_parent.setdefault(step.parent, []).append(step)
-    return by_parent
+    return grouped((step.parent, step) for step in tree.steps)
 
 
 def step_range(tree: Tree) -> str:

@@ -166,9 +166,7 @@ def draw_map(quality: CreditQuality, path: Path) -> None:
 def _row(cells: Sequence[QualityCell]) -> list[str]:
     """The figures of a method in a tunnel: means over the seeds' policies."""
     steps = fmean(cell.steps for cell in cells)
-    row = [f"{steps:.1f}"]
-    for name in FIGURES:
-        row.append(_mean(cells, name))
+    row = [f"{steps:.1f}", *(_mean(cells, name) for name in FIGURES)]
     foretold = [cell.foretold for cell in cells if cell.foretold is not None]
     if len(foretold) < len(cells):
         return [*row, "", ""]

@@ -24,11 +24,13 @@ from agentcli.training.critic import (
 )
 from agentcli.training.loop.checkpoints import load_trainable, save_checkpoint
 from agentcli.training.loop.distributed import sum_over_ranks
-from agentcli.training.loop.forward import pad_rows, precision, scoring
+from agentcli.training.loop.forward import StepTokeniser, pad_rows, precision, scoring
 from agentcli.training.loop.job import Job
 from agentcli.training.objectives import RETURN, CriticOptions
+from agentcli.training.policy_gradient import batches
 from agentcli.training.policy_gradient.batches import Part, UpdatePlan, members_of
 from agentcli.training.policy_gradient.training import RowTraining
+from agentcli.training.steps import Row
 
 
 def value_losses(
@@ -231,6 +233,16 @@ class PairTraining(RowTraining):
 
     model: ActorCritic
     clips = False
+
+    def planned(self, rows: Sequence[Row], settings: TrainSettings) -> int:
+        """Loads actor and critic and plans their updates; returns how many."""
+        self.model = load_pair(self.job, self.options)
+        tokenise = StepTokeniser(self.tokenizer, self.model.actor, self.job.model)
+        tokens = batches.tokenise_rows(rows, tokenise)
+        self.plan = batches.plan_updates(
+            rows, tokens, settings, self.job.seed, self.processes, every_row=True
+        )
+        return len(self.plan.updates)
 
     def networks(self) -> tuple[Any, ...]:
         return self.model.actor, self.model.critic

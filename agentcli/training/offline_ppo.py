@@ -44,7 +44,7 @@ from agentcli.records.types import Step
 from agentcli.training import actor_critic
 from agentcli.training.demonstrations import UnknownWords
 from agentcli.training.loop.checkpoints import write_tensors
-from agentcli.training.loop.forward import StepTokeniser, target_scores
+from agentcli.training.loop.forward import target_scores
 from agentcli.training.loop.snapshots import Facts, digest, naming_damage
 from agentcli.training.loop.trainer import PlannedTrainer, TrainerUpdate
 from agentcli.training.metrics import OfflinePpoMetrics, means_of
@@ -54,8 +54,6 @@ from agentcli.training.policy_gradient.batches import (
     RowScorer,
     UpdatePlan,
     members_of,
-    plan_updates,
-    tokenise_rows,
 )
 from agentcli.training.policy_gradient.losses import (
     bounded_ratios,
@@ -90,7 +88,7 @@ class OfflinePpoTraining(actor_critic.PairTraining):
 
     def rows(self, trees: Path, credit: Path) -> int:
         """Reads rows, actor and critic, and plans the updates."""
-        job, settings = self.job, self.settings
+        job = self.job
         self.tokenizer = load_tokenizer(job.model, job.chat_template_kwargs)
         self.words = UnknownWords(self.tokenizer)
         ends = configured_ends(job.model)
@@ -102,15 +100,9 @@ class OfflinePpoTraining(actor_critic.PairTraining):
             self.counts.rows = most
             rows = drawn(rows, most, job.seed)
         self.words.warn("the actions to learn", job.model)
-        self.model = actor_critic.load_pair(job, self.options)
-        tokenise = StepTokeniser(self.tokenizer, self.model.actor, job.model)
-        tokens = tokenise_rows(rows, tokenise)
         # An action counts by its weight, whatever its length.
-        by_action = msgspec.structs.replace(settings, aggregate="sequence")
-        self.plan = plan_updates(
-            rows, tokens, by_action, job.seed, self.processes, every_row=True
-        )
-        return len(self.plan.updates)
+        by_action = msgspec.structs.replace(self.settings, aggregate="sequence")
+        return self.planned(rows, by_action)
 
     def facts(self) -> Facts:
         """Hashes of rows and plan, and when the old models are taken."""

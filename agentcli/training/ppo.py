@@ -18,17 +18,11 @@ from transformers import TrainingArguments
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training import actor_critic
-from agentcli.training.loop.forward import StepTokeniser
 from agentcli.training.loop.snapshots import Facts, digest
 from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures, TrainerUpdate
 from agentcli.training.metrics import PolicyFigures, PpoMetrics, means_of
 from agentcli.training.objectives import RETURN, PpoOptions
-from agentcli.training.policy_gradient.batches import (
-    Part,
-    UpdatePlan,
-    plan_updates,
-    tokenise_rows,
-)
+from agentcli.training.policy_gradient.batches import Part, UpdatePlan
 from agentcli.training.policy_gradient.training import (
     PolicyTrainer,
     PolicyTraining,
@@ -57,13 +51,7 @@ class PpoTraining(actor_critic.PairTraining, PolicyTraining):
         if self.options.whiten:
             rows = whitened(rows)
         self.tokenizer = load_tokenizer(job.model, job.chat_template_kwargs)
-        self.model = actor_critic.load_pair(job, self.options)
-        tokenise = StepTokeniser(self.tokenizer, self.model.actor, job.model)
-        tokens = tokenise_rows(rows, tokenise)
-        self.plan = plan_updates(
-            rows, tokens, settings, job.seed, self.processes, every_row=True
-        )
-        return len(self.plan.updates)
+        return self.planned(rows, settings)
 
     def facts(self) -> Facts:
         """Hashes of rows, plan and returns."""

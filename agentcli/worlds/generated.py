@@ -13,6 +13,7 @@ from agentcli.environments.protocol import PLACE, Observation
 from agentcli.errors import DataError, UsageError
 from agentcli.records.calls import ANSWER, COT, ToolCall, read_call
 from agentcli.records.files import derive_seed
+from agentcli.records.section import Share
 from agentcli.records.types import Task
 from agentcli.registry import nearest
 
@@ -38,6 +39,17 @@ class SplitSizes(msgspec.Struct, kw_only=True, frozen=True):
     train: Number = 2000
     valid: Number = 100
     test: Number = 200
+
+
+class Habits(msgspec.Struct, kw_only=True, frozen=True):
+    """The faults that an expert has on purpose: headroom for reinforcement learning.
+
+    Shares, of what a world's class says. Each is also a field of `demos`.
+    """
+
+    forget: Share = 0.0
+    overlook: Share = 0.0
+    wander: Share = 1.0
 
 
 def indulges(habits: Any, habit: str, episode_seed: int) -> bool:

@@ -156,7 +156,10 @@ def _turns(trace: ForeignTrace, place: str) -> list[rollouts.ForeignTurn]:
         if node.sampled:
             said[name] = len(turns)
             turn = _turn(nodes, position, head, f"{place}.nodes[{position}]")
-            _sampled_by(turn, calls.get(position, ForeignModelCall()))
+            call = calls.get(position, ForeignModelCall())
+            turn.cut = call.finish_reason == "length"
+            if call.sampling is not None and call.sampling.temperature is not None:
+                turn.temperature = call.sampling.temperature
             turns.append(turn)
         if name in said:
             heads.append(Head(said[name], ()))
@@ -204,13 +207,6 @@ def _turn(
         token_ids=node.token_ids[start:] if node.logprobs else [],
         logprobs=node.logprobs,
     )
-
-
-def _sampled_by(turn: rollouts.ForeignTurn, call: ForeignModelCall) -> None:
-    """Takes over how a response was sampled."""
-    turn.cut = call.finish_reason == "length"
-    if call.sampling is not None and call.sampling.temperature is not None:
-        turn.temperature = call.sampling.temperature
 
 
 def _abandoned(trace: ForeignTrace) -> set[int]:

@@ -135,7 +135,9 @@ def write_page(
             file.write(_data(f"block-{name}", store.path(name)))
         file.write(f"<script>{script()}</script>\n</body>\n</html>\n".encode())
     # Blocks of an earlier page at this place; until now it could be looked at.
-    _remove_others(folder, {f"{name}.js" for name in names} if beside else set())
+    for block in folder.glob("*.js"):
+        if not beside or block.stem not in names:
+            block.unlink()
 
 
 def script() -> str:
@@ -191,12 +193,6 @@ def _write_beside(folder: Path, store: BlockStore, names: Sequence[str]) -> None
         if not file.exists():
             text = store.path(name).read_bytes()
             write_atomic(file, b'agentcliBlock("%b", "%b");\n' % (name.encode(), text))
-
-
-def _remove_others(folder: Path, kept: set[str]) -> None:
-    for file in folder.glob("*.js"):
-        if file.name not in kept:
-            file.unlink()
 
 
 def _resource(name: str) -> str:

@@ -173,18 +173,14 @@ def outline(tree: Tree) -> list[Stretch]:
             stretch.steps.append(step)
             following = followers.get(step.id, [])
         stretch.trajectory = numbers.get(step.id)
-        for child in reversed(following):
-            waiting.append((stretch.branches, child))
+        waiting += [(stretch.branches, child) for child in reversed(following)]
     return roots
 
 
 def trajectory_numbers(tree: Tree) -> dict[int, int]:
     """The number of the trajectory that ends in a step, from 1, by step id."""
-    numbers: dict[int, int] = {}
-    for step in tree.steps:
-        if step.outcome is not None:
-            numbers[step.id] = len(numbers) + 1
-    return numbers
+    ends = (step.id for step in tree.steps if step.outcome is not None)
+    return {end: number for number, end in enumerate(ends, 1)}
 
 
 def count(stretches: Iterable[Stretch]) -> int:

@@ -27,13 +27,12 @@ from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.errors import DataError
 from agentcli.records.files import derive_seed
 from agentcli.records.regular import read_regular
-from agentcli.records.section import Share
 from agentcli.worlds.alfworld import dataset
 from agentcli.worlds.alfworld.draw import fits, room, scenes
 from agentcli.worlds.alfworld.names import display_names, type_of
 from agentcli.worlds.alfworld.options import OFFICIAL_GAMES, AlfworldOptions
 from agentcli.worlds.alfworld.planner import Goal, goal_of_task, parse_instruction
-from agentcli.worlds.generated import indulges, strikes
+from agentcli.worlds.generated import Habits, indulges, strikes
 
 Event = tuple[str, str, tuple[str, ...]]
 """(what happened, the receptacle or tool of it or "", the objects of it)."""
@@ -303,8 +302,7 @@ def _of_rooms(options: AlfworldOptions) -> set[str]:
             most |= Counter({"DeskLamp": int(here.lamp)})
     names = set()
     for kind, count in most.items():
-        for number in range(1, count + 1):
-            names.add(f"{kind.lower()} {number}")
+        names |= {f"{kind.lower()} {number}" for number in range(1, count + 1)}
     return names
 
 
@@ -319,21 +317,12 @@ def _of_data(data: Path) -> set[str]:
     return names
 
 
-class AlfworldHabits(msgspec.Struct, kw_only=True, frozen=True):
-    """The faults that the expert has on purpose: headroom for reinforcement learning.
+class AlfworldHabits(Habits, frozen=True):
+    """The faults that the expert has on purpose.
 
-    Shares of episodes, or of places. Each is also a field of `demos`.
-    """
-
-    forget: Share = 0.0
-    """Share of episodes in which the tool step (clean, heat, cool) is left out, or the
-    second object.
-    """
-    overlook: Share = 0.0
-    """Share of closed receptacles that are passed by without opening."""
-    wander: Share = 1.0
-    """Share of episodes that visit places in an order of their own; the others follow
-    the order of the commands.
+    Of episodes, `forget` leaves out the tool step (clean, heat, cool) or the second
+    object, and `wander` visits places in an order of its own, not that of the commands;
+    of closed receptacles, `overlook` passes by without opening.
     """
 
 

@@ -17,8 +17,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from agentcli.environments.cache import cache_folder
 from agentcli.environments.protocol import (
     FINISHED,
@@ -30,10 +28,9 @@ from agentcli.environments.protocol import (
 )
 from agentcli.errors import DataError
 from agentcli.records.files import derive_seed
-from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.generated import indulges, strikes
+from agentcli.worlds.generated import Habits, indulges, strikes
 from agentcli.worlds.scienceworld.engine import (
     FORMS,
     GO_TO,
@@ -70,16 +67,12 @@ _TASK = re.compile(
 _ROOM = re.compile(r"called the ([a-z ]+?)\.|^You (?:move|teleport) to the ([a-z ]+)\.")
 
 
-class ScienceWorldHabits(msgspec.Struct, kw_only=True, frozen=True):
-    """The faults that the expert has on purpose."""
+class ScienceWorldHabits(Habits, frozen=True):
+    """The faults that the expert has on purpose.
 
-    forget: Share = 0.0
-    """Share of episodes in which it never focuses on what it brings."""
-    overlook: Share = 0.0
-    """Share of episodes in which it takes the first thing it sees, of whatever kind."""
-    wander: Share = 1.0
-    """Share of rooms that it leaves by any door while it searches, and not by the
-    nearest way.
+    Of episodes, `forget` never focuses on what it brings, and `overlook` takes the
+    first thing it sees, of whatever kind; of rooms, `wander` leaves by any door while it
+    searches, and not by the nearest way.
     """
 
 

@@ -13,15 +13,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from agentcli.environments.protocol import Advice, Card, Context, Exam, options_of
 from agentcli.records.calls import ANSWER, COT, read_call
 from agentcli.records.files import derive_seed
-from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.generated import SPLITS, indulges, spelled
+from agentcli.worlds.generated import SPLITS, Habits, indulges, spelled
 from agentcli.worlds.search_qa.engine import (
     SearchQaEngine,
     heads_in,
@@ -48,20 +45,13 @@ _FACT = re.compile(r"The (\w+) of (\w+ \w+) is (\w+ \w+)\.")
 _PAGE = re.compile(r"^\[[^\]]*\] .+, part (\d+) of (\d+): ")
 
 
-class SearchQaHabits(msgspec.Struct, kw_only=True, frozen=True):
-    """The faults that the expert has on purpose."""
+class SearchQaHabits(Habits, frozen=True):
+    """The faults that the expert has on purpose.
 
-    forget: Share = 0.0
-    """Share of episodes in which it answers with the first thing that it learns,
-    whatever else was asked.
-    """
-    overlook: Share = 0.0
-    """Share of episodes in which it searches for the relation without the name, and
-    takes what it reads there for what was asked.
-    """
-    wander: Share = 1.0
-    """Share of episodes in which it opens results in an order of its own; under
-    `actions=search`, in which its queries name the relation too.
+    Of episodes, `forget` answers with the first thing that it learns, whatever else was
+    asked, `overlook` searches for the relation without the name, and takes what it reads
+    there for what was asked, and `wander` opens results in an order of its own; under
+    `actions=search`, its queries then name the relation too.
     """
 
 

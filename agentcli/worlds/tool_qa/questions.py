@@ -295,7 +295,8 @@ def drafts(options: ToolQaOptions, split: str) -> tuple[Draft, ...]:
     A larger size begins with the same questions. Raises UsageError where there are too
     few.
     """
-    groups = deque(_by_category(options))
+    by_category = grouped((one.category, one) for one in templates_of(options))
+    groups = deque(by_category[category] for category in sorted(by_category))
     rng = random.Random(derive_seed("tool_qa", options.seed, split))
     drawn: dict[str, Draft] = {}
     while len(drawn) < getattr(options.sizes, split):
@@ -311,11 +312,6 @@ def drafts(options: ToolQaOptions, split: str) -> tuple[Draft, ...]:
             drawn[draft.text] = draft
             groups.append(group)
     return tuple(drawn.values())
-
-
-def _by_category(options: ToolQaOptions) -> list[list[Template]]:
-    groups = grouped((one.category, one) for one in templates_of(options))
-    return [groups[category] for category in sorted(groups)]
 
 
 def _draft(

@@ -14,8 +14,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-import msgspec
-
 from agentcli.environments.protocol import (
     Advice,
     Card,
@@ -30,10 +28,16 @@ from agentcli.environments.protocol import (
 from agentcli.errors import UsageError
 from agentcli.records.calls import ANSWER, COT, ToolCall, read_call
 from agentcli.records.files import derive_seed
-from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-from agentcli.worlds.generated import SPLITS, CallEngine, chosen, indulges, spelled
+from agentcli.worlds.generated import (
+    SPLITS,
+    CallEngine,
+    Habits,
+    chosen,
+    indulges,
+    spelled,
+)
 from agentcli.worlds.tool_qa.judge import (
     BEST,
     HABIT,
@@ -76,18 +80,12 @@ LONGEST_QUERY = 200
 """Characters of a question that is searched for as it is."""
 
 
-class ToolQaHabits(msgspec.Struct, kw_only=True, frozen=True):
-    """The faults that the expert has on purpose."""
+class ToolQaHabits(Habits, frozen=True):
+    """The faults that the expert has on purpose.
 
-    forget: Share = 0.0
-    """Share of episodes in which it knows one tool for everything to be looked up, and
-    guesses the answer where that tool does not help.
-    """
-    overlook: Share = 0.0
-    """Share of episodes in which it guesses instead of computing."""
-    wander: Share = 1.0
-    """Share of episodes in which it tries tools in an order of its own; else the best
-    one comes first.
+    Of episodes, `forget` knows one tool for everything to be looked up, and guesses the
+    answer where that tool does not help, `overlook` guesses instead of computing, and
+    `wander` tries tools in an order of its own; else the best one comes first.
     """
 
 

@@ -14,13 +14,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-import msgspec
-
 from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.records.calls import read_call
 from agentcli.records.files import derive_seed
-from agentcli.records.section import Share
-from agentcli.worlds.generated import indulges
+from agentcli.worlds.generated import Habits, indulges
 from agentcli.worlds.webshop.engine import BACK, BUY, NEXT, PREVIOUS, SUB_PAGES, click
 from agentcli.worlds.webshop.generator import KINDS
 from agentcli.worlds.webshop.goals import FUNCTION_WORDS
@@ -218,8 +215,7 @@ def compact(context: Context) -> str:
     page = known.page
     if page.kind == "results":
         lines.append(f"page results {page.number}")
-        for item in open_hits(known):
-            lines.append(f"{item.asin} {_fit(item, wish)}")
+        lines += [f"{item.asin} {_fit(item, wish)}" for item in open_hits(known)]
     elif known.item is not None and page.kind in ("item", "sub"):
         lines.append(f"page {page.kind} {_fit(known.item, wish)}")
         lines += _standing(known, known.item)
@@ -265,19 +261,12 @@ PAGES_READ = 2
 """Pages of results that are looked at before the expert settles for less."""
 
 
-class WebshopHabits(msgspec.Struct, kw_only=True, frozen=True):
-    """The faults that the expert has on purpose: headroom for learning.
+class WebshopHabits(Habits, frozen=True):
+    """The faults that the expert has on purpose.
 
-    Shares of episodes. Each is also a field of `demos`.
-    """
-
-    forget: Share = 0.0
-    """Share of episodes in which the last wanted option is not chosen."""
-    overlook: Share = 0.0
-    """Share of episodes in which the first hit is bought, whatever it costs or lacks."""
-    wander: Share = 1.0
-    """Share of episodes that look at hits in an order of their own; the others begin
-    with the first of those that fit.
+    Of episodes, `forget` does not choose the last wanted option, `overlook` buys the
+    first hit, whatever it costs or lacks, and `wander` looks at hits in an order of its
+    own; the others begin with the first of those that fit.
     """
 
 
