@@ -8,6 +8,7 @@ truncated file is not a different panel. Whole loops are compared only by cost
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from glob import glob, has_magic
 from pathlib import Path
 from shlex import join
@@ -19,6 +20,7 @@ from agentcli.evaluation.compare import RunComparison, over_benchmarks, side_by_
 from agentcli.evaluation.growth import Growth, TreeShape, totals
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.files import read_json, read_records
+from agentcli.records.grouping import grouped
 from agentcli.records.regular import is_there, refuse_irregular
 from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.types import Episode
@@ -45,7 +47,7 @@ def compare(
     files = evaluations_of(places, labels, notes)
     # A generator, so that the episodes of all labels are never in memory at once.
     read = (
-        (label, read_alike(dict(zip(names, paths, strict=True))))
+        (label, read_alike(dict(zip(names, paths, strict=True)), notes))
         for label, paths in files.items()
     )
     add_evaluations(comparison, read, notes)
@@ -335,11 +337,13 @@ def _files(places: Sequence[Path], label: str) -> list[Path]:
     return paths
 
 
-def read_alike(paths: Mapping[str, Path]) -> dict[str, list[Episode]]:
+def read_alike(paths: Mapping[str, Path], notes: list[str]) -> dict[str, list[Episode]]:
     """The episodes by name.
 
-    Raises DataError as `read_whole` does, UsageError when panels are unlike.
+    `notes` get what they were played with if that differs. Raises DataError as
+    `read_whole` does, UsageError when panels are unlike.
     """
+    summaries: dict[str, EvaluationSummary] = {}
     episodes: dict[str, list[Episode]] = {}
     walked: dict[str, WalkedTasks] = {}
     for name, path in paths.items():
@@ -347,8 +351,37 @@ def read_alike(paths: Mapping[str, Path]) -> dict[str, list[Episode]]:
         episodes[name] = evaluation.rows
         cut = evaluation.summary.budget is not None
         walked[name] = WalkedTasks(evaluation.tasks, cut)
-    refuse_unlike(walked, "evaluation")
+        summaries[str(path)] = evaluation.summary
+    labels = dict.fromkeys(path.stem for path in paths.values())
+    refuse_unlike(walked, f"evaluation {' / '.join(labels)}")
+    notes.extend(unlike_play(summaries))
     return episodes
+
+
+def unlike_play(summaries: Mapping[str, EvaluationSummary]) -> Iterator[str]:
+    """How evaluations were played, where that differs. By their files.
+
+    It may be what is asked about, and is no reason to refuse them.
+    """
+    played = {file: _played(Path(file), one) for file, one in summaries.items()}
+    for name in ("temperature", "max_steps"):
+        values = grouped((of[name], file) for file, of in played.items() if name in of)
+        if len(values) > 1:
+            of_files = (f"{value} in {files[0]}" for value, files in values.items())
+            yield f"evaluations are unlike: {name} is {', '.join(of_files)}"
+
+
+def _played(file: Path, summary: EvaluationSummary) -> dict[str, str]:
+    """What may be told of how an evaluation was played; a damaged manifest tells less."""
+    told = {}
+    if summary.model is not None:
+        told["temperature"] = f"{summary.temperature:g}"
+    with suppress(DataError, KeyError, TypeError):
+        run = RunDirectory(file.absolute().parents[1])
+        record = run.finished(f"evaluation/{file.stem}")
+        if record is not None:
+            told["max_steps"] = str(record.settings["environment"]["max_steps"])
+    return told
 
 
 class WholeEvaluation(NamedTuple):

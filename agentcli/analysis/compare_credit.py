@@ -52,20 +52,26 @@ def held_methods(run: Path) -> list[str]:
     Raises DataError for a file that neither a method nor the manifest has a name for.
     """
     directory = RunDirectory(run)
-    stages = directory.load_manifest().stages
-    names = []
-    for file in directory.credit_files:
-        name = file.stem
-        if name not in method_names():
-            record = stages.get(f"credit/{name}")
-            if record is None:
-                raise DataError(
-                    f"{file}: {shown(name)} is not a credit method; move it away, or "
-                    "name the methods to compare"
-                )
-            name = str(record.settings.get("credit", {}).get("method", name))
-        names.append(name)
+    names = in_full(directory, [file.stem for file in directory.credit_files])
+    for name, file in zip(names, directory.credit_files, strict=True):
+        if name == file.stem and name not in method_names():
+            raise DataError(
+                f"{file}: {shown(name)} is not a credit method; move it away, or "
+                "name the methods to compare"
+            )
     return names
+
+
+def in_full(directory: RunDirectory, names: Sequence[str]) -> list[str]:
+    """The names, a user's method as FILE.py:FUNCTION where the run holds its credit."""
+    stages = directory.load_manifest().stages
+    full = []
+    for name in names:
+        record = stages.get(f"credit/{name}")
+        if record is not None and name not in method_names():
+            name = str(record.settings.get("credit", {}).get("method", name))
+        full.append(name)
+    return full
 
 
 def credit_sources(
@@ -175,7 +181,7 @@ def compare_credit(
     """
     directory = RunDirectory(run)
     trees = directory.existing_trees()
-    names = list(names) or held_methods(run)
+    names = in_full(directory, names) or held_methods(run)
     _check_names(run, names)
     sources = credit_sources(directory, trees, names)
     takers = [taker(source) for source in sources]

@@ -50,7 +50,9 @@ def compare_sides(
     files = compare.evaluations_of(places, labels, notes)
     comparison = RunComparison(first=first, evaluations={})
     # Before `every`: the generator fills the panels of `outcomes` as it is read.
-    compare.add_evaluations(comparison, _evaluations(paired, files, outcomes), notes)
+    compare.add_evaluations(
+        comparison, _evaluations(paired, files, outcomes, notes), notes
+    )
     if not labels and _are_loops(places, notes):
         for run, outcome in outcomes.items():
             add_loop(outcome, run)
@@ -126,6 +128,7 @@ def _evaluations(
     paired: Mapping[str, Mapping[int, Path]],
     files: Mapping[str, Sequence[Path]],
     outcomes: Mapping[Path, ArmOutcome],
+    notes: list[str],
 ) -> Iterator[tuple[str, dict[str, list[Episode]]]]:
     """Every label with the episodes of each side; adds the measures to `outcomes`.
 
@@ -146,6 +149,11 @@ def _evaluations(
                 for run in runs
             }
             compare.refuse_unlike(walked, f"evaluation {label}")
+        summaries = {
+            str(path): one.summary
+            for path, one in zip(paths, read.values(), strict=True)
+        }
+        notes.extend(compare.unlike_play(summaries))
         measures: list[Measured] = ["success"]
         if any(is_graded(one.summary) for one in read.values()):
             measures.append("score")

@@ -63,12 +63,16 @@ def view(call: Call) -> None:
     if not is_page(page):
         call.refuse_existing(page)
 
+    from agentcli.analysis.compare_credit import in_full
     from agentcli.analysis.page.pack import PageOptions, refuse_others
     from agentcli.credit.registry import make
+    from agentcli.records.runs import RunDirectory
 
     runs = _runs(call)
     refuse_others(runs)
     methods = call.values["credit"] or []
+    for run in runs:
+        methods = in_full(RunDirectory(run), methods)
     for method in methods:
         make({"method": method})
     options = PageOptions(methods=methods, accounts=not call.values["no_accounts"])

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from functools import wraps
 from importlib import import_module
+from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -125,11 +126,11 @@ def misfit(credit: Any, tree: Tree) -> str | None:
     if not isinstance(credit, Credit):
         return f"gave {type(credit).__name__}, and must give a Credit"
     try:
-        place = _not_finite(credit)
-        if place is not None:
-            return f"{place} is not finite"
+        fault = _wrong_number(credit)
+        if fault is not None:
+            return fault
         msgspec.convert(msgspec.to_builtins(credit), Credit)
-    # The last two are of types that no file holds, such as numpy's numbers.
+    # The last two are of types that no file holds, such as arrays.
     except (msgspec.ValidationError, OverflowError, TypeError, AttributeError) as error:
         return str(error)
     if credit.task != tree.task.id:
@@ -143,13 +144,18 @@ def misfit(credit: Any, tree: Tree) -> str | None:
     return None
 
 
-def _not_finite(credit: Credit) -> str | None:
-    """The first number that is infinite or NaN, as steps[N].NAME; None without one."""
+def _wrong_number(credit: Credit) -> str | None:
+    """The first number that is infinite, NaN or numpy's; None without one."""
     for position, row in enumerate(credit.steps):
         numbers = {"advantage": row.advantage, "weight": row.weight, **row.parts}
         for name, number in numbers.items():
+            place = f"steps[{position}].{name}"
+            kind = type(number)
+            if kind not in (float, int, str, bool, NoneType):
+                named = f"{kind.__module__}.{kind.__qualname__}"
+                return f"{place}: is a {named}; write float(...)"
             if isinstance(number, float) and not math.isfinite(number):
-                return f"steps[{position}].{name}"
+                return f"{place} is not finite"
     return None
 
 

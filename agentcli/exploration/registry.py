@@ -16,7 +16,7 @@ from agentcli.exploration.actor import Actor
 from agentcli.exploration.budget import parse_budget
 from agentcli.prompts.registry import GROWING
 from agentcli.records.settings import RolloutSettings, Settings
-from agentcli.records.trees import leaves, refuse_structure
+from agentcli.records.trees import leaves, refuse_structure, validate_tree
 from agentcli.records.types import Tree
 from agentcli.registry import Registry
 
@@ -101,8 +101,10 @@ def _refuse_tree(tree: object, title: str, rollout: RolloutSettings) -> None:
     task = f"{title}: task {tree.task.id}"
     if not tree.steps:
         raise UsageError(f"{task}: the tree has no steps; grow it with actor.act")
+    # The built-in methods let the actor write every number.
+    refuse = validate_tree if ":" in rollout.method else refuse_structure
     try:
-        refuse_structure(tree, title)
+        refuse(tree, title)
     except DataError as error:
         raise UsageError(
             f"{error}; act until every node is finished, and return actor.tree(NAME) "

@@ -25,7 +25,7 @@ import msgspec
 
 from agentcli.errors import DataError, UsageError, word_of
 from agentcli.records.checksums import MANIFEST, checksums
-from agentcli.records.files import read_json, sha256_file, write_json
+from agentcli.records.files import read_json, sha256_file, write_json, writing
 from agentcli.records.regular import is_there, open_regular, refuse_irregular
 from agentcli.records.types import Manifest, StageRecord
 from agentcli.requirements import PACKAGE, requirements
@@ -429,7 +429,8 @@ class RunLock:
     """
 
     def __init__(self, run: Path, command: str, since: str) -> None:
-        run.mkdir(parents=True, exist_ok=True)
+        with writing(run):
+            run.mkdir(parents=True, exist_ok=True)
         self._path = run / LOCK
         self._descriptor = _locked(self._path)
         holder = Holder(

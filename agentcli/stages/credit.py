@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from agentcli.credit.registry import Assign, known, make
+from agentcli.credit.registry import Assign, known, make, method_names
 from agentcli.credit.similarity import check_embedding_model
 from agentcli.credit.statistics import CreditStatistics, graph_sizes
 from agentcli.errors import DataError, UsageError, prefixed, word_of
@@ -55,6 +55,11 @@ def plan(settings: Settings, run: Path, *, graph: bool = False) -> CreditPlan:
     directory = RunDirectory(run)
     trees = directory.existing_trees()
     method, assign, switches = make(settings.credit)
+    if credit_name(method) != method and credit_name(method) in method_names():
+        raise UsageError(
+            f"credit.method {method}: {credit_name(method)} is another method's name, "
+            "and its file's; rename the function"
+        )
     check_embedding_model(switches)
     # The manifest records every setting, including defaults.
     credit = {"method": method, **msgspec.to_builtins(switches)}

@@ -12,7 +12,7 @@ Trees are streamed, and a file appears under its name only when it is complete.
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os.path import relpath
 from pathlib import Path
 from types import UnionType
@@ -36,7 +36,7 @@ from agentcli.records.chats import (
 )
 from agentcli.records.faults import shown
 from agentcli.records.files import derive_seed, replacing, rewriting, write_atomic
-from agentcli.records.pictures import folder_beside, picture_file
+from agentcli.records.pictures import folder_beside, picture_file, read_picture
 from agentcli.records.runs import RunDirectory
 from agentcli.records.step_rows import StepRow, advantages, step_rows
 from agentcli.records.trees import paths, read_with_credit
@@ -70,6 +70,8 @@ class ExportPlan:
     """Most pairs of trajectories that preferences take from one tree."""
     dtype: str = "float32"
     """Data type of a model's weights."""
+    sound: set[str] = field(default_factory=set)
+    """Names of the pictures that were looked at."""
 
     @property
     def streams(self) -> bool:
@@ -230,12 +232,12 @@ def _columns() -> list[tuple[str, Any]]:
         list: pyarrow.list_(pyarrow.string()),
     }
     columns = []
-    for field in msgspec.structs.fields(StepRow):
-        kind = get_origin(field.type) or field.type
+    for column in msgspec.structs.fields(StepRow):
+        kind = get_origin(column.type) or column.type
         # A column that may be empty is annotated as `T | None`, with T first.
         if kind is UnionType:
-            kind = get_args(field.type)[0]
-        columns.append((field.name, arrow[kind]))
+            kind = get_args(column.type)[0]
+        columns.append((column.name, arrow[kind]))
     return columns
 
 
@@ -377,10 +379,17 @@ def _opening(tree: Tree, step: Step) -> Message:
 
 
 def _images(plan: ExportPlan, step: Step) -> Images:
-    """The files of the pictures that the policy saw, relative to the export folder."""
+    """The files of the pictures that the policy saw, relative to the export folder.
+
+    Raises DataError for a damaged one.
+    """
     if not step.pictures:
         return msgspec.UNSET
-    folder = Path(relpath(folder_beside(plan.trees), plan.out.parent))
+    beside = folder_beside(plan.trees)
+    for name in set(step.pictures) - plan.sound:
+        read_picture(beside, name)
+        plan.sound.add(name)
+    folder = Path(relpath(beside, plan.out.parent))
     return [str(picture_file(folder, name)) for name in step.pictures]
 
 

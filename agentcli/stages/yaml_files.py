@@ -1,7 +1,7 @@
-"""Reads YAML settings files with the safe loader, with four faults corrected.
+"""Reads YAML settings files with the safe loader, with its faults corrected.
 
-A duplicate key and an alias are refused; 1e-6 is a number, and `on` and `off` are words
-(YAML 1.2). Every error is one line with file and line number.
+A duplicate key and an alias are refused; 1e-6 is a number, 010 is ten, and `on` and
+`off` are words (YAML 1.2). Every error is one line with file and line number.
 """
 
 import re
@@ -84,15 +84,31 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-# The library implements YAML 1.1, in which 1e-6 is text.
+# The library implements YAML 1.1, in which 1e-6 is text, 010 is 8 and 1:30 is 90.
+INT, FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+_Loader.yaml_implicit_resolvers = {
+    letter: [pair for pair in pairs if pair[0] not in (INT, FLOAT)]
+    for letter, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    # It also reads `off` as false.
+    if letter not in "oO"
+}
+_DIGITS = "-+0123456789"
+_Loader.add_implicit_resolver(INT, re.compile(r"^[-+]?[0-9]+$"), list(_DIGITS))
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
+    FLOAT,
+    re.compile(
+        r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$"
+        r"|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$"
+    ),
+    list(_DIGITS + "."),
 )
-# It also reads `off` as false.
-for _letter in "oO":
-    del _Loader.yaml_implicit_resolvers[_letter]
+
+
+def _decimal(loader: _Loader, node: yaml.ScalarNode) -> int:
+    return int(loader.construct_scalar(node))
+
+
+_Loader.add_constructor(INT, _decimal)
 
 
 def _parse(text: str) -> Any:

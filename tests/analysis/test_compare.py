@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from agentcli.analysis.compare import unlike_play
 from agentcli.analysis.validate import check
 from agentcli.cli.app import build
 from agentcli.evaluation.record import EvaluationSummary
@@ -129,10 +130,25 @@ def test_every_summary_is_read_whole(runs: tuple[Path, Path]) -> None:
 
 def test_unlike_panels_are_refused_in_one_line(runs: tuple[Path, Path], tmp_path: Path) -> None:
     evaluate(toy(tasks=10), tmp_path / "c")
-    refused_call(lambda: compared("a", "c"), names=("c: ", "10 tasks", "12 tasks"))
+    refused_call(lambda: compared("a", "c"), names=("c: ", "evaluation test", "10 tasks", "12 tasks"))
     evaluate(toy(evaluation={"split": "train", "label": "test"}), tmp_path / "d")
     refused_call(lambda: compared("a", "d"), names=("d: ", "panel"))
     assert "d: " in refused("a", "d", code=2)
+
+
+def test_unlike_temperatures_and_horizons_are_noted(runs: tuple[Path, Path]) -> None:
+    """Of the random policy the horizon alone is told: it has no temperature."""
+    for run, steps in zip(runs, (4, 9), strict=True):
+        settings = toy(evaluation={"label": "short"})
+        world = msgspec.structs.replace(settings.environment, max_steps=steps)
+        evaluate(msgspec.structs.replace(settings, environment=world), run)
+    answer = CliRunner().invoke(build(), ["compare", *map(str, runs), "--label", "short"])
+    assert "evaluations are unlike: max_steps is 4 in a/evaluation/short.jsonl, 9 in b" in answer.stderr
+    files = {"a": read_json(Path("a/evaluation/short.json"), EvaluationSummary)}
+    warm, cold = (msgspec.structs.replace(files["a"], model="m", temperature=value) for value in (1.0, 0.0))
+    (note,) = unlike_play({"x/evaluation/L0.jsonl": warm, "y/evaluation/L0.jsonl": cold})
+    assert note == "evaluations are unlike: temperature is 1 in x/evaluation/L0.jsonl, 0 in y/evaluation/L0.jsonl"
+    assert not list(unlike_play({"x/evaluation/L0.jsonl": warm, "y/evaluation/L0.jsonl": warm}))
 
 
 def test_trees_of_another_panel_are_left_out_beside_evaluations_and_refused_alone(runs: tuple[Path, Path]) -> None:

@@ -210,7 +210,9 @@ def test_a_method_is_used_by_the_place_of_its_function(run: Path, place: str, na
     stage = read_json(run / "manifest.json", Manifest).stages[f"credit/{name}"]
     assert stage.settings["credit"] == {"method": place, "gain": 2.0}
     assert "the same" in agentcli(*words, "--explain", "1:0").stdout
-    assert agentcli("credit", "compare", str(run), "grpo", place).code == 0
+    for named in (place, name):
+        assert agentcli("credit", "compare", str(run), "grpo", named).code == 0
+        assert agentcli("view", str(run), "--credit", named, "-o", "page.html", "--overwrite").code == 0
     refused(agentcli(*words, "--overwrite", "--set", "credit.gian=1"), names="credit.gian", remedy="gain")
     refused(agentcli("assign-credit", str(run), "--method", "own.py:yours"), names=("own.py", "yours"))
 

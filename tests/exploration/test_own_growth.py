@@ -173,6 +173,10 @@ def mine(body: str = "pass", setting: str = "pass") -> str:
         ("await asyncio.gather(actor.act(root, 0), actor.act(root, 0))", "index"),
         ("await follow_all(actor, root, range(9))", "rollout.leaves (8)"),
         ("await follow_all(actor, root, range(2)); tree = actor.tree('m'); tree.steps.pop(); return tree", "as it is"),
+        (
+            "await follow_all(actor, root, range(2)); tree = actor.tree('m'); tree.steps[0].reward = float('nan'); return tree",
+            "steps[0].reward",
+        ),
         ("return None", "return actor.tree(NAME)"),
         ("return 5", "return actor.tree(NAME)"),
         ("sys.exit()", "raise another error"),

@@ -340,6 +340,16 @@ def test_chats_name_the_files_of_their_pictures(tmp_path: Path, place: str) -> N
     assert len(row["images"]) == 1
 
 
+@pytest.mark.parametrize("lost", [True, False])
+def test_chats_with_a_broken_picture_are_refused(tmp_path: Path, lost: bool) -> None:
+    roll(toy(tasks=1, options={"pictures": True}), tmp_path)
+    (tree, *_) = read_trees(tmp_path)
+    (name,) = tree.steps[0].pictures
+    picture = tmp_path / "pictures" / f"{name}.png"
+    picture.unlink() if lost else picture.write_bytes(b"x")
+    refused(lambda: export(tmp_path, "messages", everything=True), 3, f"{name}.png")
+
+
 def test_prompts_that_differ_in_pictures_alone_are_no_pair(tmp_path: Path) -> None:
     roll(toy(tasks=1, options={"pictures": True}), tmp_path)
     (tree,) = read_trees(tmp_path)

@@ -98,7 +98,17 @@ def test_debug_and_cache_variables_are_no_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("1e-6", 1e-6), ("3E-4", 3e-4), ("1.5e-3", 1.5e-3), ("+2e2", 200.0), ("7", 7.0), ("0.25", 0.25)]
+    ("text", "value"),
+    [
+        ("1e-6", 1e-6),
+        ("3E-4", 3e-4),
+        ("1.5e-3", 1.5e-3),
+        ("+2e2", 200.0),
+        ("7", 7.0),
+        ("0.25", 0.25),
+        (".5", 0.5),
+        ("010", 10.0),
+    ],
 )
 def test_numbers_as_people_write_them(text: str, value: float) -> None:
     """PyYAML alone reads 1e-6 as a string."""

@@ -53,6 +53,7 @@ def change(before: str, after: str, file: str = "last.py") -> None:
         ("    rows[1].advantage = 1e300\n" + GIVEN, ("steps[1].advantage",)),
         ("    rows[1].advantage = 'much'\n" + GIVEN, ("steps[1].advantage", "str")),
         ("    import numpy as np\n    rows[1].advantage = np.float32(1)\n" + GIVEN, ("numpy.float32",)),
+        ("    import numpy as np\n    rows[1].advantage = np.float64(1)\n" + GIVEN, ("steps[1].adv", "numpy.float64")),
         ("    return Credit(task='other', method='last', steps=rows)\n", ("task", "other")),
     ],
 )
@@ -61,6 +62,14 @@ def test_credit_that_does_not_fit_its_tree_is_refused_at_once(given: str, names:
     change(GIVEN, given)
     for words in (("assign-credit", run, "--method", OWN, "-q"), ("credit", "compare", run, OWN, "grpo", "-q")):
         refused(agentcli(*words), 3, (OWN, f"{run}/trees.jsonl:1", *names))
+    assert not Path(run, "credit").exists()
+
+
+def test_a_method_with_a_built_in_ones_name_is_refused() -> None:
+    """Its credit would be read as that one's."""
+    run = grown()
+    change("def assign(", "def grpo(")
+    refused(agentcli("assign-credit", run, "--method", "last.py:grpo", "-q"), 2, "last.py:grpo", "rename the function")
     assert not Path(run, "credit").exists()
 
 
