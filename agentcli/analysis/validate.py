@@ -29,6 +29,7 @@ from agentcli.records.trees import leaves, read_with_credit, validate_tree
 from agentcli.records.types import Episode, Manifest, Panel, StageRecord, Tree
 from agentcli.stages.panels import panel_hash, read_panel
 from agentcli.stages.session import Begun
+from agentcli.stages.tally import Tally
 
 SUMMED = ("credit", "episode", "evaluation", "metrics", "begun", "optimizer")
 """Kinds of files whose checksum is in the manifest."""
@@ -178,12 +179,16 @@ def _refuse_empty(path: Path, count: int) -> None:
 def _of_panel(path: Path, kind: str, stage: StageRecord) -> int:
     """The number of trees or episodes: those of the stage's panel, in order.
 
-    Of a task there are all samples, each once.
+    Of a task there are all samples, each once. Trees are as many, and have ended, as
+    the stage counted.
     """
     samples = Counter[str]()
     tasks = []
+    tally = Tally()
     for line, record in _records(path, kind):
         task = record.task.id if isinstance(record, Tree) else record.task
+        if isinstance(record, Tree):
+            tally.add(record)
         number = record.sample if isinstance(record, Episode) else 0
         if isinstance(record, Episode) and number != samples[task]:
             raise DataError(
@@ -201,6 +206,12 @@ def _of_panel(path: Path, kind: str, stage: StageRecord) -> int:
             f"{shown(stage.panel_name or '')} in the manifest (sha256 {walked[:12]}, "
             f"not {shown(stage.panel or '')[:12]}); write it again with --resume"
         )
+    for name, count in tally.counts.items():
+        if tally.counts["trees"] and stage.counts.get(name, count) != count:
+            raise DataError(
+                f"{path}: holds {count} {name}, not the {stage.counts[name]} of "
+                "manifest.json; one of the two was changed"
+            )
     return samples.total()
 
 

@@ -267,6 +267,14 @@ def test_a_finished_rollout_holds_the_trees_of_its_panel_in_order(tmp_path: Path
     assert problems(run) == []
 
 
+def test_a_finished_rollout_holds_the_ends_that_it_counted(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run")
+    for counts, told in (({"trees": 2, "success": 9}, "not the 9 of manifest.json"), ({"trees": 2, "errored": 2}, "")):
+        write_json(run / "manifest.json", finished("rollout", counts=counts))
+        assert "".join(problems(run)).count("trees.jsonl: holds") == bool(told)
+        assert told in "".join(problems(run))
+
+
 def test_a_finished_evaluation_holds_every_episode_of_its_panel_once(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run")
     rows = [row for one in (tree(1), tree(2)) for row in episodes(one)]
