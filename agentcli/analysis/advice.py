@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from agentcli.analysis.tree_measures import tells_entropy
-from agentcli.credit.states import standing_states
+from agentcli.credit.states import StateForm, standing_states
 from agentcli.evaluation.episodes import episodes
 from agentcli.records.grouping import mean
 from agentcli.records.siblings import Branching
@@ -27,6 +27,12 @@ SURE = 0.9
 """Probability above which the policy was sure of a response."""
 FIRST = 0.9
 """Above this share of forks after the first step, no later state was forked."""
+
+
+FORMS: tuple[StateForm, ...] = ("paper", "exact")
+"""A state as it is seen, and as it is."""
+State = tuple[tuple[int, str], ...]
+"""The state of each copy."""
 
 
 class RunTraits(Record, kw_only=True):
@@ -47,6 +53,8 @@ class RunTraits(Record, kw_only=True):
     shared: float
     """Share of the steps that leave a state which another trajectory of the tree left.
     """
+    alike: float | None
+    """Share of these whose state, as it is seen, stands for several true ones."""
     returned: float
     """Share of the steps that leave a state in which the trajectory was before."""
     sure: float | None
@@ -105,6 +113,7 @@ def measure(trees: Iterable[Tree]) -> RunTraits:
         steps=fmean(lengths),
         truncated=every.count(Outcome.TRUNCATED) / len(every),
         shared=counts["shared"] / max(1, counts["steps"]),
+        alike=counts["alike"] / counts["shared"] if counts["shared"] else None,
         returned=counts["returned"] / max(1, counts["steps"]),
         sure=counts["sure"] / counts["sampled"] if counts["sampled"] else None,
         refused=counts["refused"] / max(1, counts["moves"]),
@@ -129,22 +138,30 @@ def draws(tree: Tree) -> list[Step]:
 
 def _visits(tree: Tree, drawn: Sequence[Step]) -> Counter[str]:
     """Over the steps of the draws: all, those that leave a state in which the same
-    trajectory was before, and those that leave one that another trajectory left too.
+    trajectory was before, those that leave one that another trajectory left too, and
+    those of these whose state stands for several true ones (credit.state=exact).
 
     A state is that of all copies together, in the papers' form (credit.state=paper).
     """
-    standing = standing_states(tree, "paper")
+    seen, true = (standing_states(tree, form) for form in FORMS)
     walks = []
+    behind: dict[State, set[State]] = {}
     for leaf in drawn:
-        walk = [tuple(sorted(standing[step.id].items())) for step in path(tree, leaf)]
+        steps = [step.id for step in path(tree, leaf)]
         # An imported tree may have no states: none is known to be shared.
-        walks.append([state for state in walk if any(text for _, text in state)])
+        steps = [step for step in steps if any(seen[step].values())]
+        walk = [tuple(sorted(seen[step].items())) for step in steps]
+        for state, step in zip(walk, steps, strict=True):
+            behind.setdefault(state, set()).add(tuple(sorted(true[step].items())))
+        walks.append(walk)
     leaving = Counter(state for walk in walks for state in set(walk))
     counts = Counter[str]()
     for walk in walks:
         counts["steps"] += len(walk)
         counts["returned"] += len(walk) - len(set(walk))
-        counts["shared"] += sum(leaving[state] > 1 for state in walk)
+        shared = [state for state in walk if leaving[state] > 1]
+        counts["shared"] += len(shared)
+        counts["alike"] += sum(len(behind[state]) > 1 for state in shared)
     return counts
 
 
@@ -192,6 +209,13 @@ RULES: tuple[tuple[str, str, Callable[[float], bool], str], ...] = (
         "steps from states that others left too",
         lambda share: share > OFTEN,
         "gigpo or rewardflow, if what is seen says all that matters",
+    ),
+    (
+        "alike",
+        "of these, states that look alike and are not",
+        lambda share: share > OFTEN,
+        "what is seen does not say all: rewardflow judges them as one; in a simulator, "
+        "credit.state=exact does not",
     ),
     ("returned", "steps from states seen before", lambda _: False, ""),
     (

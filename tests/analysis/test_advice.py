@@ -28,6 +28,17 @@ def test_measurements_by_hand() -> None:
     assert (found.forks, found.first_forks, found.distinct) == (0, None, None)
 
 
+def test_what_looks_alike_may_be_several_states() -> None:
+    """a and x are seen as k; four steps leave what another left too: k twice, b twice, and only k is two states."""
+    tree = chains([walk("abc", SUCCESS), walk("xbc", FAILURE)])
+    assert measure([tree]).alike == 0
+    for step in (0, 2):
+        tree.steps[step].canonical = "k"
+    found = measure([tree])
+    assert (found.shared, found.alike) == (1, 1 / 2)
+    assert measure([chains([walk("ab", SUCCESS), walk("xy", FAILURE)])]).alike is None
+
+
 def forked(roots: int) -> Tree:
     """One root whose second step is taken three times; two of the leaves lie behind forks."""
     tree = chains([walk("abcd", SUCCESS), walk("xbe", FAILURE), walk("xbf", FAILURE)])
@@ -72,6 +83,7 @@ def test_the_policy_is_sure_of_what_it_nearly_always_says() -> None:
         ("won", 0.5, 0.6, "groups with nothing but success"),
         ("truncated", 0.5, 0.6, "trajectories that ran out of steps"),
         ("shared", 0.5, 0.6, "steps from states that others left too"),
+        ("alike", 0.5, 0.6, "of these, states that look alike and are not"),
         ("sure", 0.5, 0.6, "responses given with probability 0.9 or more"),
         ("refused", 0.05, 0.06, "refused moves"),
         ("first_forks", 0.89, 0.9, "forks right after the first step"),
