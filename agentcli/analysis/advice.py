@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from agentcli.analysis.tree_measures import tells_entropy
-from agentcli.credit.states import StateForm, standing_states
+from agentcli.credit.states import standing_states
 from agentcli.evaluation.episodes import episodes
 from agentcli.records.grouping import mean
 from agentcli.records.siblings import Branching
@@ -29,8 +29,6 @@ FIRST = 0.9
 """Above this share of forks after the first step, no later state was forked."""
 
 
-FORMS: tuple[StateForm, ...] = ("paper", "exact")
-"""A state as it is seen, and as it is."""
 State = tuple[tuple[int, str], ...]
 """The state of each copy."""
 
@@ -143,7 +141,7 @@ def _visits(tree: Tree, drawn: Sequence[Step]) -> Counter[str]:
 
     A state is that of all copies together, in the papers' form (credit.state=paper).
     """
-    seen, true = (standing_states(tree, form) for form in FORMS)
+    seen, true = standing_states(tree, "paper"), standing_states(tree, "exact")
     walks = []
     behind: dict[State, set[State]] = {}
     for leaf in drawn:

@@ -22,7 +22,7 @@ from agentcli.policies.load import count_tensors
 from agentcli.records.checksums import recorded
 from agentcli.records.faults import shown
 from agentcli.records.files import read_json, read_numbered, read_records, sha256_file
-from agentcli.records.pictures import folder_beside, pictures_of, read_picture
+from agentcli.records.pictures import PictureCheck, folder_beside, pictures_of
 from agentcli.records.regular import is_there
 from agentcli.records.runs import loop_folders
 from agentcli.records.trees import leaves, read_with_credit, validate_tree
@@ -206,8 +206,8 @@ def _of_panel(path: Path, kind: str, stage: StageRecord) -> int:
             f"{shown(stage.panel_name or '')} in the manifest (sha256 {walked[:12]}, "
             f"not {shown(stage.panel or '')[:12]}); write it again with --resume"
         )
-    for name, count in tally.counts.items():
-        if tally.counts["trees"] and stage.counts.get(name, count) != count:
+    for name, count in tally.counts.items() if kind == "tree" else ():
+        if stage.counts.get(name, count) != count:
             raise DataError(
                 f"{path}: holds {count} {name}, not the {stage.counts[name]} of "
                 "manifest.json; one of the two was changed"
@@ -221,16 +221,11 @@ def _records(path: Path, kind: str) -> Iterator[tuple[int, Any]]:
         expected = schema.metrics_type(next(read_records(path, dict), {}))
     else:
         expected = schema.type_of(kind)
-    folder = folder_beside(path)
-    # Steps share pictures: each is read once, however often it is named.
-    sound: set[str] = set()
+    pictures = PictureCheck(folder_beside(path))
     for line, record in read_numbered(path, expected):
         if isinstance(record, Tree):
             _validate_tree(record, f"{path}:{line}")
-            for name in pictures_of(record):
-                if name not in sound:
-                    read_picture(folder, name)
-                    sound.add(name)
+            pictures.refuse_damaged(pictures_of(record))
         yield line, record
 
 

@@ -102,7 +102,7 @@ def _refuse_tree(tree: object, title: str, rollout: RolloutSettings) -> None:
     if not tree.steps:
         raise UsageError(f"{task}: the tree has no steps; grow it with actor.act")
     # The built-in methods let the actor write every number.
-    refuse = validate_tree if ":" in rollout.method else refuse_structure
+    refuse = refuse_structure if rollout.method in METHODS else validate_tree
     try:
         refuse(tree, title)
     except DataError as error:

@@ -8,7 +8,7 @@ import hashlib
 import os
 import struct
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -162,6 +162,21 @@ def read_picture(folder: Path, name: str) -> bytes:
     if fault is not None:
         raise DataError(f"{file}: {fault}; {remedy}")
     return png
+
+
+class PictureCheck:
+    """Looks at every picture of a folder once, however often steps name it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._sound: set[str] = set()
+
+    def refuse_damaged(self, names: Iterable[str]) -> None:
+        """Raises what `read_picture` raises."""
+        for name in names:
+            if name not in self._sound:
+                read_picture(self.folder, name)
+                self._sound.add(name)
 
 
 def read_pictures(folder: Path, tree: Tree) -> dict[str, bytes]:

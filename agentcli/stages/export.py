@@ -12,7 +12,7 @@ Trees are streamed, and a file appears under its name only when it is complete.
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os.path import relpath
 from pathlib import Path
 from types import UnionType
@@ -36,7 +36,7 @@ from agentcli.records.chats import (
 )
 from agentcli.records.faults import shown
 from agentcli.records.files import derive_seed, replacing, rewriting, write_atomic
-from agentcli.records.pictures import folder_beside, picture_file, read_picture
+from agentcli.records.pictures import PictureCheck, folder_beside, picture_file
 from agentcli.records.runs import RunDirectory
 from agentcli.records.step_rows import StepRow, advantages, step_rows
 from agentcli.records.trees import paths, read_with_credit
@@ -70,8 +70,6 @@ class ExportPlan:
     """Most pairs of trajectories that preferences take from one tree."""
     dtype: str = "float32"
     """Data type of a model's weights."""
-    sound: set[str] = field(default_factory=set)
-    """Names of the pictures that were looked at."""
 
     @property
     def streams(self) -> bool:
@@ -232,12 +230,12 @@ def _columns() -> list[tuple[str, Any]]:
         list: pyarrow.list_(pyarrow.string()),
     }
     columns = []
-    for column in msgspec.structs.fields(StepRow):
-        kind = get_origin(column.type) or column.type
+    for field in msgspec.structs.fields(StepRow):
+        kind = get_origin(field.type) or field.type
         # A column that may be empty is annotated as `T | None`, with T first.
         if kind is UnionType:
-            kind = get_args(column.type)[0]
-        columns.append((column.name, arrow[kind]))
+            kind = get_args(field.type)[0]
+        columns.append((field.name, arrow[kind]))
     return columns
 
 
@@ -254,6 +252,7 @@ def _trees_with_credit(plan: ExportPlan) -> Iterator[tuple[int, Tree, Credit | N
 
 def _messages(plan: ExportPlan, progress: Progress) -> dict[str, int]:
     counts = Counter({"trees": 0, "rows": 0})
+    pictures = PictureCheck(folder_beside(plan.trees))
     with rewriting(plan.out) as writer:
         for line, tree in checked_trees(plan.trees):
             counts["trees"] += 1
@@ -270,7 +269,7 @@ def _messages(plan: ExportPlan, progress: Progress) -> dict[str, int]:
                     prompt=_asked(tree, step),
                     completion=answered(step.response),
                     tools=_tools(tree, step),
-                    images=_images(plan, step),
+                    images=_images(plan, step, pictures),
                     task=tree.task.id,
                     tree=line,
                     step=step.id,
@@ -378,18 +377,15 @@ def _opening(tree: Tree, step: Step) -> Message:
     return message_of(step)
 
 
-def _images(plan: ExportPlan, step: Step) -> Images:
+def _images(plan: ExportPlan, step: Step, pictures: PictureCheck) -> Images:
     """The files of the pictures that the policy saw, relative to the export folder.
 
     Raises DataError for a damaged one.
     """
     if not step.pictures:
         return msgspec.UNSET
-    beside = folder_beside(plan.trees)
-    for name in set(step.pictures) - plan.sound:
-        read_picture(beside, name)
-        plan.sound.add(name)
-    folder = Path(relpath(beside, plan.out.parent))
+    pictures.refuse_damaged(step.pictures)
+    folder = Path(relpath(pictures.folder, plan.out.parent))
     return [str(picture_file(folder, name)) for name in step.pictures]
 
 
@@ -408,6 +404,7 @@ def _solving_steps(tree: Tree) -> set[int]:
 def _preferences(plan: ExportPlan, progress: Progress) -> dict[str, int]:
     counts = Counter({"rows": 0, "alike": 0, "unfit": 0})
     pair_counts = PairCounts()
+    pictures = PictureCheck(folder_beside(plan.trees))
     written: set[int] = set()
     with rewriting(plan.out) as writer:
         pairs = read_pairs(plan.trees, plan.pairs, 0, pair_counts, sampled=False)
@@ -432,7 +429,7 @@ def _preferences(plan: ExportPlan, progress: Progress) -> dict[str, int]:
                     tools=_tools(pair.tree, chosen),
                     chosen=answered(chosen.response),
                     rejected=answered(rejected.response),
-                    images=_images(plan, chosen),
+                    images=_images(plan, chosen, pictures),
                     task=pair.task,
                     tree=pair.line,
                     chosen_step=chosen.id,

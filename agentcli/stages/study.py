@@ -501,9 +501,11 @@ def _check_models(made: StudyPlan) -> None:
 
     Its demonstrations would be played first. A study may be planned without it.
     """
+    if not made.left:
+        return
     for name in dict.fromkeys(made.study.start_of(arm) for arm in made.arms):
         model = made.study.starts[name].model
-        if model is not None and made.left:
+        if model is not None:
             existing(model, f"starts.{name}.model")
 
 
