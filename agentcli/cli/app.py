@@ -1,7 +1,7 @@
 """The command line and its subcommands.
 
-Every subcommand is in a file of this folder: a body, the options that take effect there,
-and an example.
+Every subcommand is a body, the options that take effect there, and an example.
+`COMMANDS` names the file of each.
 """
 
 import errno
@@ -15,26 +15,18 @@ from typing import Annotated
 import typer
 
 from agentcli.cli import (
-    compare,
+    checks,
     credit,
-    demos,
-    doctor,
     env,
     evaluation,
-    export,
-    imports,
-    plot,
+    pictures,
     preset,
-    push,
-    rollout,
-    run,
+    publishing,
     serve,
-    sft,
     show,
     study,
-    train,
-    validate,
-    view,
+    training,
+    trees,
 )
 from agentcli.cli.call import register
 from agentcli.cli.command import Command
@@ -44,28 +36,28 @@ from agentcli.errors import UsageError
 from agentcli.version import __version__
 
 COMMANDS = (
-    demos.COMMAND,
-    sft.COMMAND,
-    rollout.COMMAND,
+    trees.DEMOS,
+    training.SFT,
+    trees.ROLLOUT,
     credit.ASSIGN,
-    train.COMMAND,
+    training.TRAIN,
     evaluation.EVAL,
-    rollout.MERGE,
+    trees.MERGE,
     evaluation.PASS_AT_K,
     evaluation.TEST_TIME_BRANCH,
-    compare.COMMAND,
+    evaluation.COMPARE,
     show.COMMAND,
-    view.COMMAND,
-    plot.COMMAND,
-    export.COMMAND,
-    imports.COMMAND,
-    push.COMMAND,
-    run.COMMAND,
+    pictures.VIEW,
+    pictures.PLOT,
+    publishing.EXPORT,
+    trees.IMPORT,
+    publishing.PUSH,
+    training.RUN,
     study.COMMAND,
     serve.COMMAND,
-    validate.SCHEMA,
-    validate.VALIDATE,
-    doctor.COMMAND,
+    checks.SCHEMA,
+    checks.VALIDATE,
+    checks.DOCTOR,
 )
 GROUPS = {
     "credit": credit.COMMANDS,

@@ -4,11 +4,15 @@ It sees the question, the steps so far, the thought and the query. It answers wi
 JSON object: a score from 0 to 10 for every tool and for chain of thought, and whether
 the step is reasonable. Any other reply is refused and the judge is asked again. If no
 reply can be read, the step is errored; it does not get a score of zero.
+
+Replies can be kept on disk (rollout.judge.cache), so that no question is paid for twice.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -16,13 +20,15 @@ from msgspec import Meta
 from agentcli.environments.protocol import Context, Verdict
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.nodes import Node
-from agentcli.policies.protocol import Reply
+from agentcli.policies.protocol import Policy, Reply, Request
 from agentcli.prompts.protocol import Message
 from agentcli.prompts.tagged import unfenced
 from agentcli.records.calls import COT
 from agentcli.records.faults import UNREADABLE, fault_in, one_line, shown
+from agentcli.records.files import read_json, write_atomic
+from agentcli.records.regular import is_there
 from agentcli.records.section import Count
-from agentcli.records.settings import AdvisorSettings
+from agentcli.records.settings import AdvisorSettings, PolicySettings
 
 LEAST, MOST = 0.0, 10.0
 """The range of a score."""
@@ -159,3 +165,61 @@ def judges(tools: Iterable[str]) -> Callable[[Reply], bool]:
         return isinstance(read_verdict(reply.text, names), Verdict)
 
     return is_verdict
+
+
+class KeptReplies:
+    """The policy `inner` with a folder in which its `usable` replies are stored."""
+
+    def __init__(
+        self,
+        inner: Policy,
+        settings: PolicySettings,
+        folder: Path,
+        usable: Callable[[Reply], bool],
+    ) -> None:
+        self.seconds = 0.0
+        self._usable = usable
+        self._inner = inner
+        self._folder = folder
+        model: list[Any] = [
+            settings.kind,
+            settings.model,
+            settings.adapter,
+            settings.endpoint.base_url,
+            settings.endpoint.logprobs,
+        ]
+        # Left out where there are none: replies kept before the setting existed
+        # keep their names.
+        if settings.chat_template_kwargs:
+            model.append(settings.chat_template_kwargs)
+        self._model = msgspec.json.encode(model)
+
+    async def respond(self, request: Request) -> Reply:
+        """The stored reply, else a new one.
+
+        Raises what the policy raises, DataError for a stored reply that cannot be read,
+        and WriteError.
+        """
+        path = self._path(request)
+        if is_there(path):
+            return read_json(path, Reply)
+        reply = await self._inner.respond(request)
+        if self._usable(reply):
+            write_atomic(path, msgspec.json.encode(reply))
+        # A reply from the folder costs no time of the policy.
+        self.seconds = self._inner.seconds
+        return reply
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def _path(self, request: Request) -> Path:
+        """The file for the reply to a request."""
+        seed = request.seed if request.temperature else None
+        sampling = [request.temperature, request.max_tokens, seed]
+        digest = hashlib.sha256(self._model)
+        digest.update(msgspec.json.encode([request.message.text, sampling]))
+        for picture in request.message.pictures:
+            digest.update(hashlib.sha256(picture.png).digest())
+        name = digest.hexdigest()
+        return self._folder / name[:2] / f"{name}.json"

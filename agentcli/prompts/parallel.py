@@ -6,10 +6,11 @@ should act: `<env_i>` is copy i. The tags are the paper's.
 
 from collections.abc import Collection, Mapping
 
-from agentcli.environments.protocol import Context, Guiding, World
+from agentcli.environments.protocol import Brief, Context, Guiding, World, world_as
 from agentcli.prompts.protocol import Answer, Message, Moment
 from agentcli.prompts.tagged import Tag, between, find_tags, shown, tag_pattern
 from agentcli.records.faults import one_line
+from agentcli.records.grouping import grouped
 from agentcli.records.settings import PromptSettings
 
 _TAGS = tag_pattern(r"think|explore|action|parallel|env_\w*")
@@ -21,6 +22,12 @@ LIMIT = (
     "ends the task at once, as a failure."
 )
 """The exploration-limiting prompt (DPEPO App. C), reworded."""
+
+NOTHING_READ = "last > nothing"
+"""Shows an unreadable response the way worlds show a step.
+
+A tiny policy's tokenizer may know no other words.
+"""
 
 RULES = """\
 Reason first. Then act in one copy, or in several at the same time to learn more: at \
@@ -245,3 +252,36 @@ def _pair(copy: Context, index: int) -> str:
     action = copy.actions[index]
     observation = copy.observations[index + 1]
     return f"{index + 1}. Action: {action}\n   Observation: {observation}"
+
+
+class ParallelCompact(Parallel):
+    """Groups copies that look alike; those that acted last come at the end.
+
+    So the response follows directly after them. Raises UsageError for a world without a
+    short view.
+    """
+
+    fixed = "the world chooses what to show"
+
+    def __init__(self, settings: PromptSettings, world: World) -> None:
+        self._brief = world_as(world, Brief, "prompt.style", "compact")
+
+    def ask(self, moment: Moment) -> Message:
+        """One text."""
+        copies = moment.copies
+        # Nothing new was seen in them if the response after it could not be read.
+        acted = () if moment.unread else moment.acted
+        views = grouped(
+            (self._brief.compact(copies[number - 1]), number) for number in moment.open
+        )
+        at_rest = []
+        recent = []
+        for view, numbers in views.items():
+            names = " ".join(f"env_{number}" for number in numbers)
+            part = f"{names}\n{view}"
+            if set(numbers) & set(acted):
+                recent.append(part)
+            else:
+                at_rest.append(part)
+        parts = at_rest + recent + [NOTHING_READ] * moment.unread
+        return Message(("\n".join(parts),))

@@ -25,7 +25,7 @@ DIALECTS = {
     "chat-compact": "agentcli.prompts.chat:ChatCompact",
     "compact": "agentcli.prompts.compact:Compact",
     "parallel-full": "agentcli.prompts.parallel:ParallelFull",
-    "parallel-compact": "agentcli.prompts.compact:ParallelCompact",
+    "parallel-compact": "agentcli.prompts.parallel:ParallelCompact",
 }
 PARALLEL = "parallel-"
 """The names of dialects for several copies of the environment begin with this."""

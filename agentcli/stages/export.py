@@ -44,7 +44,7 @@ from agentcli.records.types import Credit, Outcome, Step, Tree
 from agentcli.registry import nearest
 from agentcli.reports.show.trees import trees_file
 from agentcli.reports.standing import Progress, Standing
-from agentcli.stages.model_card import model_card
+from agentcli.stages.push import model_card
 from agentcli.stages.trees import checked_trees, count_trees, note_lost_trees
 from agentcli.training.demonstrations import left_out
 from agentcli.training.steps import PairCounts, read_pairs

@@ -1,14 +1,20 @@
 """push: uploads a trained model and its card to the Hugging Face hub in one commit.
 
-The files are those of the checkpoint; the card is generated from the manifests. The
+The files are those of the checkpoint; the card is generated from the manifests: every
+number was recorded by a stage, and model_card.md says how the card is laid out. The
 hub's address and the token are those of huggingface_hub (HF_ENDPOINT, HF_TOKEN or `hf
 auth login`). The token is never printed.
 """
 
+import re
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from agentcli.errors import AgentCliError, DataError, MissingError, UsageError, word_of
+from agentcli.evaluation.record import EvaluationSummary
 from agentcli.policies.load import (
     ADAPTER,
     CONFIG,
@@ -17,9 +23,13 @@ from agentcli.policies.load import (
     first_line,
     is_adapter,
 )
+from agentcli.records.faults import printable
+from agentcli.records.files import read_json
 from agentcli.records.regular import is_there, read_regular
 from agentcli.records.runs import RunDirectory
-from agentcli.stages.model_card import model_card
+from agentcli.records.training_settings import TINY
+from agentcli.records.types import StageRecord
+from agentcli.stages.layers import list_presets, purpose_of
 
 CARD = "README.md"
 REFUSED = (401, 403)
@@ -151,3 +161,184 @@ def perform(plan: PushPlan, *, bars: bool = False) -> str:
             f"{plan.repo}: was not uploaded ({reason}); type the same again"
         ) from error
     return str(place)
+
+
+LAYOUT = Path(__file__).with_name("model_card.md")
+TRAINING = ("run", "train", "sft")
+"""Stages that write a checkpoint. If a run has several, the first one here ran last."""
+PAPERS = {
+    "spark": "SPARK: Strategic Policy-Aware Exploration via Key-State Dynamic "
+    "Branching",
+    "rewardflow": "RewardFlow: Topology-Aware Reward Propagation on State Graphs",
+    "carl": "CARL: focusing on critical actions",
+    "dpepo": "DPEPO: one policy acting in parallel copies of the environment",
+}
+"""Titles of the papers, by method."""
+LIBRARIES = ("agentcli", "python", "torch", "transformers", "trl", "peft")
+"""Packages whose versions the card lists."""
+MACHINE_PATH = re.compile(r"(^|(?<==))/(?:[^/\s]+/)*")
+"""The folders of a path that exists only on one machine."""
+
+
+class Training(NamedTuple):
+    """One training that led to the weights."""
+
+    run: RunDirectory
+    stage: str
+    record: StageRecord
+
+    @property
+    def start(self) -> str:
+        """The model that it started from."""
+        section = "sft" if self.stage == "sft" else "policy"
+        return str(self.record.settings[section]["model"])
+
+
+def model_card(run: Path, repo: str | None = None, folder: Path | None = None) -> str:
+    """The card as Markdown, with the metadata that the hub reads.
+
+    `repo` is the model's name on the hub, if it has one, and `folder` contains its
+    files, if they are not in RUN/checkpoint. Raises DataError if no training has
+    finished in the run.
+    """
+    from huggingface_hub import ModelCardData
+    from jinja2 import Environment
+
+    from agentcli.policies.load import is_adapter
+
+    trainings = lineage(run)
+    last = trainings[0]
+    world = last.record.settings["environment"]["name"]
+    methods = _methods(last)
+    checkpoint = folder or RunDirectory(run).checkpoint
+    # ModelCard.from_template takes no filter, and a template without one would let a
+    # name with a bar or an escape sequence break the table or the terminal.
+    environment = Environment()
+    environment.filters["cell"] = _cell
+    evaluations = sorted((run / "evaluation").glob("*.json"))
+    versions = last.record.versions
+    card = environment.from_string(LAYOUT.read_text(encoding="utf-8")).render(
+        card_data=ModelCardData(
+            base_model=base_model(trainings),
+            library_name="peft" if is_adapter(str(checkpoint)) else "transformers",
+            pipeline_tag="text-generation",
+            tags=["agentcli", world, *methods],
+        ),
+        name=repo or run.resolve().name,
+        repo=repo,
+        world=world,
+        how=f"reinforcement learning ({' and '.join(methods)})"
+        if methods
+        else "imitation of demonstrations",
+        facts=_facts(trainings),
+        evaluations=[read_json(file, EvaluationSummary) for file in evaluations],
+        commands=_commands(run, trainings),
+        versions=[f"{one} {versions[one]}" for one in LIBRARIES if one in versions],
+        commit=last.record.git_commit,
+    )
+    return f"{card}\n"
+
+
+def lineage(run: Path) -> list[Training]:
+    """The trainings that led to the weights of a run, newest first.
+
+    It ends at a model that was not made by a run on this machine. Raises DataError if
+    the run itself was not trained.
+    """
+    trainings: list[Training] = []
+    visited: set[Path] = set()
+    place: Path | None = run
+    while place is not None and place.resolve() not in visited:
+        visited.add(place.resolve())
+        training = _training(RunDirectory(place))
+        if training is None:
+            break
+        trainings.append(training)
+        model = Path(training.start)
+        place = model.parent if model.name == "checkpoint" else None
+    if not trainings:
+        raise DataError(
+            f"{run / 'manifest.json'}: no training ended here; train a model with: "
+            f"agentcli train {word_of(run)}"
+        )
+    return trainings
+
+
+def base_model(trainings: Sequence[Training]) -> str | None:
+    """The hub id of the initial model; None if it is not on the hub."""
+    start = trainings[-1].start
+    is_path = Path(start).exists() or start.startswith((".", "/", "~"))
+    if start == TINY or is_path or start.count("/") > 1:
+        return None
+    return start
+
+
+def _training(run: RunDirectory) -> Training | None:
+    stages = run.load_manifest().stages
+    for name in TRAINING:
+        if name in stages:
+            return Training(run, name, stages[name])
+    return None
+
+
+def _methods(training: Training) -> list[str]:
+    """How trees grew and credit was assigned; empty for imitation."""
+    if training.stage == "sft":
+        return []
+    settings = training.record.settings
+    credit = str(settings["credit"].get("method"))
+    for path in training.record.inputs:
+        # A credit file that was read says more than the settings of the run.
+        if Path(path).parent.name == "credit":
+            credit = Path(path).name.partition(".")[0]
+    return list(dict.fromkeys([settings["rollout"]["method"], credit]))
+
+
+def _facts(trainings: Sequence[Training]) -> dict[str, str]:
+    """What the table at the top says, by title."""
+    last = trainings[0]
+    start = trainings[-1].start
+    environment = last.record.settings["environment"]
+    seconds = sum(one.record.seconds["wall"] for one in trainings)
+    facts = {
+        "base model": "made from scratch" if start == TINY else start,
+        "trained by": ", then ".join(one.stage for one in reversed(trainings)),
+        "split": environment["split"] or "the one of the world for training",
+        "seed": str(last.record.seed),
+        "training seconds": f"{seconds:,.0f}",
+    }
+    if last.stage != "sft":
+        facts["iterations"] = str(last.record.counts.get("iterations", 1))
+    papers = [PAPERS[name] for name in _methods(last) if name in PAPERS]
+    if papers:
+        facts["paper"] = "; ".join(papers)
+    words = {word for one in trainings for word in one.record.command}
+    for path in list_presets():
+        if path.stem in words:
+            facts[f"preset `{path.stem}`"] = purpose_of(path)
+    return facts
+
+
+def _commands(run: Path, trainings: Sequence[Training]) -> list[str]:
+    """Every command that led to the weights and their evaluations, in order."""
+    begun: dict[str, str] = {}
+    for training in trainings:
+        inputs = map(Path, training.record.inputs)
+        runs = {path.parent for path in inputs if path.name.startswith("trees.jsonl")}
+        for place in {*runs, training.run.path}:
+            for name, record in RunDirectory(place).load_manifest().stages.items():
+                # Evaluations of earlier runs say nothing of these weights.
+                if place == run or not name.startswith("evaluation/"):
+                    words = shlex.join(_public(word) for word in record.command)
+                    begun.setdefault(printable(words), record.started)
+    return sorted(begun, key=lambda command: begun[command])
+
+
+def _public(text: str) -> str:
+    """A word of a command, without the folders of this machine."""
+    return MACHINE_PATH.sub("", text)
+
+
+def _cell(value: Any) -> str:
+    """A value as it stands in a table of Markdown."""
+    return printable(_public(str(value))).replace("|", "\\|")

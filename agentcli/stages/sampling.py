@@ -18,9 +18,8 @@ from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import Examining, Toolbox, World, world_as
 from agentcli.environments.registry import make_world
 from agentcli.errors import AgentCliError, MissingError, UsageError, prefixed
-from agentcli.exploration.judge import JudgeSettings, judges
+from agentcli.exploration.judge import JudgeSettings, KeptReplies, judges
 from agentcli.exploration.registry import check
-from agentcli.policies.kept_replies import KeptReplies
 from agentcli.policies.load import existing
 from agentcli.policies.protocol import Policy
 from agentcli.policies.registry import (

@@ -12,7 +12,7 @@ import command_line
 import pytest
 import typer
 import yaml
-from agentcli.cli import rollout
+from agentcli.cli import trees
 from agentcli.cli.app import build
 from agentcli.cli.call import Call, register
 from agentcli.cli.command import Command
@@ -233,7 +233,7 @@ def latest() -> Path:
     return run
 
 
-def call_of(*words: str, command: Command = rollout.COMMAND) -> tuple[Call, str]:
+def call_of(*words: str, command: Command = trees.ROLLOUT) -> tuple[Call, str]:
     """The Call that these words make, and what was written to stderr."""
     import dataclasses
 

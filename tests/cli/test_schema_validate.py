@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from agentcli.analysis.schema import json_schema
 from agentcli.cli.app import build
-from agentcli.cli.validate import SCHEMA, VALIDATE
+from agentcli.cli.checks import SCHEMA, VALIDATE
 from agentcli.records.files import write_json
 from agentcli.records.types import Manifest
 from typer.testing import CliRunner

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 from agentcli.environments.protocol import Context, Picture, World
-from agentcli.prompts.compact import ParallelCompact
 from agentcli.prompts.full import Rlvmr
+from agentcli.prompts.parallel import ParallelCompact
 from agentcli.prompts.protocol import Answer, Message, Moment
 from agentcli.prompts.registry import GROWING, dialect_names, make_dialect
 from agentcli.prompts.tagged import Tagged, read_tagged, write_tagged

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from agentcli.stages.model_card import base_model, lineage, model_card
+from agentcli.stages.push import base_model, lineage, model_card
 from refusal import refused
 from trained_runs import DEMOS, LOOP, SFT, make_trained_runs, record
 

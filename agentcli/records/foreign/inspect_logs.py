@@ -18,7 +18,6 @@ import msgspec
 from agentcli.errors import DataError
 from agentcli.records.faults import UNREADABLE, shown
 from agentcli.records.foreign import rollouts
-from agentcli.records.foreign.messages import turns_of
 from agentcli.records.foreign.rollouts import (
     Ending,
     ForeignMessage,
@@ -26,6 +25,7 @@ from agentcli.records.foreign.rollouts import (
     ImportChoices,
     decoded,
     refuse_large,
+    turns_of,
 )
 from agentcli.records.regular import open_regular
 from agentcli.records.types import LARGEST_REWARD

@@ -68,7 +68,7 @@ def read(
         row = rollouts.decoded(line, ChatRow, place, FIELDS)
         if row.reward is None and row.success is None and row.error is None:
             raise DataError(f"{place}: reward: is missing; {FIELDS}")
-        turns, after = turns_of(row.messages)
+        turns, after = rollouts.turns_of(row.messages)
         _number(row, turns, place)
         opening = turns[0].before if turns else row.messages
         alike = msgspec.json.encode(opening).decode()
@@ -89,22 +89,6 @@ def read(
             instruction=row.instruction,
             kind=row.kind,
         )
-
-
-def turns_of(
-    messages: list[rollouts.ForeignMessage],
-) -> tuple[list[rollouts.ForeignTurn], list[rollouts.ForeignMessage]]:
-    """The responses of a conversation, and the messages after the last one."""
-    turns: list[rollouts.ForeignTurn] = []
-    before: list[rollouts.ForeignMessage] = []
-    for message in messages:
-        if message.role != "assistant" or message.source == "input":
-            before.append(message)
-            continue
-        parent = len(turns) - 1 if turns else None
-        turns.append(rollouts.ForeignTurn(parent, before, message))
-        before = []
-    return turns, before
 
 
 def _number(row: ChatRow, turns: list[rollouts.ForeignTurn], place: str) -> None:

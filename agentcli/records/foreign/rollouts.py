@@ -399,3 +399,19 @@ def _ledger(steps: Sequence[Step]) -> Ledger:
         generated_tokens=sum(step.tokens for step in steps),
         prompt_tokens=sum(len(step.prompt_ids or ()) for step in steps),
     )
+
+
+def turns_of(
+    messages: list[ForeignMessage],
+) -> tuple[list[ForeignTurn], list[ForeignMessage]]:
+    """The responses of a conversation, and the messages after the last one."""
+    turns: list[ForeignTurn] = []
+    before: list[ForeignMessage] = []
+    for message in messages:
+        if message.role != "assistant" or message.source == "input":
+            before.append(message)
+            continue
+        parent = len(turns) - 1 if turns else None
+        turns.append(ForeignTurn(parent, before, message))
+        before = []
+    return turns, before

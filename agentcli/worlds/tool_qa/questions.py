@@ -26,8 +26,12 @@ from agentcli.records.section import Count, Seed, Share
 from agentcli.records.types import Task
 from agentcli.worlds.generated import chosen, drawn_as, foreign_task, split_of
 from agentcli.worlds.row_files import row_files, rows_of
-from agentcli.worlds.tool_qa.knowledge import PLACES, knowledge
-from agentcli.worlds.tool_qa.templates import TEMPLATES, Template
+from agentcli.worlds.tool_qa.knowledge import (
+    PLACES,
+    TEMPLATES,
+    Template,
+    knowledge,
+)
 from agentcli.worlds.tool_qa.tools.calculator import evaluate, written
 
 

@@ -7,6 +7,7 @@ import pytest
 from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.worlds.tool_qa.judge import letters_of, same_number, stated, states
+from agentcli.worlds.tool_qa.knowledge import TEMPLATES
 from agentcli.worlds.tool_qa.questions import (
     LETTERS,
     PROGRAMS,
@@ -19,7 +20,6 @@ from agentcli.worlds.tool_qa.questions import (
     next_calls,
     read_question,
 )
-from agentcli.worlds.tool_qa.templates import TEMPLATES
 from agentcli.worlds.tool_qa.tools.registry import TOOLS
 from refusal import refused
 

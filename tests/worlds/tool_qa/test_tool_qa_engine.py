@@ -11,7 +11,7 @@ from agentcli.records.calls import ToolCall, read_call
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.worlds.tool_qa.judge import BEST, FAILED, KNOWN, USELESS, VIABLE
-from agentcli.worlds.tool_qa.templates import TEMPLATES
+from agentcli.worlds.tool_qa.knowledge import TEMPLATES
 from agentcli.worlds.tool_qa.tools.registry import TOOLS
 from agentcli.worlds.tool_qa.world import ToolQaEngine, ToolQaWorld
 from refusal import refused
