@@ -204,8 +204,10 @@ def _decode(decoder: "msgspec.json.Decoder[T]", data: bytes, place: str) -> T:
 
 def _refuse_other_version(version: Any, place: str) -> None:
     if version is not None and version != SCHEMA_VERSION:
+        # As JSON, so that the text "3" is not taken for the number.
+        given = shown(msgspec.json.encode(version).decode())
         raise DataError(
-            f"{place}: schema_version is {shown(str(version))}, this agentcli reads "
+            f"{place}: schema_version is {given}, this agentcli reads "
             f"{SCHEMA_VERSION}; write the file again with it"
         )
 

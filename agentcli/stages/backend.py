@@ -35,7 +35,7 @@ from agentcli.exploration.actor import Actor
 from agentcli.exploration.budget import Allowance
 from agentcli.exploration.registry import Explore, grow_tree, make
 from agentcli.policies.protocol import Policy, Reloadable
-from agentcli.records.free_memory import use_threads
+from agentcli.records.free_memory import modules_passed_over, use_threads
 from agentcli.records.settings import Settings
 from agentcli.records.types import Task, Tree, TreeSeconds
 from agentcli.reports.standing import Progress, Standing
@@ -287,9 +287,10 @@ class LocalBackend:
             self.policy(settings, world, plan.model) as policy,
         ):
             models = await self.further_models(settings, world)
-            yield LocalSampler(
-                world, self._pool, policy, settings, None, models, appraisers
-            )
+            with modules_passed_over():
+                yield LocalSampler(
+                    world, self._pool, policy, settings, None, models, appraisers
+                )
 
     async def further_models(
         self, settings: Settings, world: World

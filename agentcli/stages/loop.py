@@ -22,6 +22,7 @@ from agentcli.errors import AgentCliError, UsageError
 from agentcli.evaluation.record import EvaluationSummary, LoopMetrics, Rate, figures
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.files import part_of, read_json, rewriting
+from agentcli.records.free_memory import modules_passed_over
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, credit_name, known_hashes
 from agentcli.records.settings import Settings
@@ -51,7 +52,6 @@ from agentcli.stages.train import (
 )
 from agentcli.stages.update import (
     IterationUpdate,
-    modules_passed_over,
     release_memory,
     train_in_children,
     training_processes,
@@ -331,8 +331,10 @@ async def perform(plan: LoopPlan, session: Session) -> StageRecord:
         )
     iterations = Iterations(plan, session)
     objective = make_objective(settings.train.objective)
-    # A child that trains imports for itself.
-    with nullcontext() if plan.processes else modules_passed_over(objective):
+    if not plan.processes:
+        # A child that trains imports for itself.
+        objective.load()
+    with nullcontext() if plan.processes else modules_passed_over():
         lines = await iterations.run()
     history = [round(line.figures["rollout/success"], 4) for line in lines]
     statistics: dict[str, Any] = {"success": history}

@@ -30,7 +30,6 @@ from agentcli.reports.standing import Progress
 from agentcli.stages.remote import RemoteFault, fault_of
 from agentcli.stages.session import Invocation, Within, carry_out
 from agentcli.stages.train import perform, plan
-from agentcli.training.objectives import Objective
 
 MODULE = "agentcli.stages.update"
 SECONDS_TO_END = 2.0
@@ -105,26 +104,6 @@ def training_processes(settings: RunSettings) -> int:
     if settings.train_in == "auto" and settings.processes == 1 and not gpus:
         return 0
     return settings.processes
-
-
-@contextmanager
-def modules_passed_over(objective: Objective) -> Iterator[None]:
-    """Imports what trains; collections inside pass all modules over.
-
-    They are half a million objects, and to walk them takes a third of a second, three
-    times an iteration.
-    """
-    objective.load()
-    if gc.get_freeze_count():
-        # The program around the loop passes them over already, and goes on to.
-        yield
-        return
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def release_memory() -> None:

@@ -1,13 +1,17 @@
 """What is free is the least of what the machine, the groups of the process and its own limit leave."""
 
+import gc
 import resource
 import subprocess
 import sys
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 
 import pytest
 from agentcli.records import free_memory as module
-from agentcli.records.free_memory import free_memory
+from agentcli.records.free_memory import free_memory, modules_passed_over
+from agentcli.stages.backend import LocalSampler, TimedTree, TreeJob
+from grown_runs import roll, toy
 from processes import as_here
 
 GIB = 2**30
@@ -63,3 +67,40 @@ def test_a_limit_on_the_address_space_leaves_what_is_not_used() -> None:
         [sys.executable, "-c", limited], env=as_here(), capture_output=True, text=True, timeout=120, check=True
     )
     assert 0 < int(ended.stdout) < limit
+
+
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """Undoes what conftest.py does, for one test."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+def test_collections_pass_over_what_there_was_before() -> None:
+    frozen = gc.get_freeze_count()
+    with modules_passed_over():
+        assert gc.get_freeze_count() == frozen > 0
+    assert gc.get_freeze_count() == frozen
+
+
+@pytest.mark.usefixtures("thawed")
+def test_collections_pass_over_what_there_was_before_only_inside() -> None:
+    with modules_passed_over():
+        assert gc.get_freeze_count() > 10_000
+    assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.usefixtures("thawed")
+def test_collections_pass_over_the_modules_while_trees_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = []
+    grow = LocalSampler.grow
+
+    def growing(sampler: LocalSampler, job: TreeJob) -> Awaitable[TimedTree]:
+        frozen.append(gc.get_freeze_count())
+        return grow(sampler, job)
+
+    monkeypatch.setattr(LocalSampler, "grow", growing)
+    roll(toy(), tmp_path / "run")
+    assert min(frozen) > 10_000
+    assert gc.get_freeze_count() == 0

@@ -103,6 +103,10 @@ def other_version(tree: dict[str, Any]) -> None:
     tree["schema_version"] = 99
 
 
+def version_in_quotes(tree: dict[str, Any]) -> None:
+    tree["schema_version"] = str(SCHEMA_VERSION)
+
+
 def unknown_field(tree: dict[str, Any]) -> None:
     tree["steps"][0]["advantage"] = 1.0
 
@@ -119,6 +123,7 @@ def unknown_field(tree: dict[str, Any]) -> None:
         (endless_reward, "at `$.steps[1].reward`"),
         (huge_reward, "at `$.steps[1].reward`"),
         (other_version, f"schema_version is 99, this agentcli reads {SCHEMA_VERSION}"),
+        (version_in_quotes, f'schema_version is "{SCHEMA_VERSION}", this agentcli reads {SCHEMA_VERSION}'),
         (unknown_field, "at `$.steps[0]`"),
     ],
 )

@@ -44,6 +44,8 @@ def test_a_group_is_a_tree_and_every_command_reads_it(form: str) -> None:
     assert all(len([step for step in tree.steps if step.parent is None]) == 3 for tree in trees)
     assert {tree.task.world for tree in trees} == {"imported"}
     assert all(tree.instruction.startswith("Reach room ") for tree in trees)
+    (stage,) = json.loads(agentcli("show", "runs/i", "--json").stdout)["stages"]
+    assert stage["model"] is None, "nobody here was asked"
     for words in (
         ("validate", "runs/i"),
         ("show", "runs/i"),

@@ -23,9 +23,8 @@ from agentcli.stages import backend
 from agentcli.stages.backend import LocalBackend
 from agentcli.stages.remote import fault_of
 from agentcli.stages.sampling import SamplerPlan
-from agentcli.stages.update import _environment, modules_passed_over, training_processes
+from agentcli.stages.update import _environment, training_processes
 from agentcli.training.critic import Appraiser
-from agentcli.training.objectives import make_objective
 from agentcli.training.policy_gradient.training import PolicyTraining
 from bad_input_runs import ROLLOUT, START, folder
 from command_line import agentcli
@@ -240,19 +239,3 @@ def test_a_critic_is_opened_before_an_engine_takes_the_rest_of_its_gpu(
     monkeypatch.setattr(backend, "start_policy", starting)
     assert agentcli(*ROLLOUT, "--critic", START, "-q").code == 0
     assert opened == ["critic", "policy"]
-
-
-def test_collections_pass_modules_over_only_while_a_loop_runs() -> None:
-    objective = make_objective("policy-gradient")
-    frozen = gc.get_freeze_count()
-    with modules_passed_over(objective):
-        assert gc.get_freeze_count() == frozen > 0
-    assert gc.get_freeze_count() == frozen
-    gc.unfreeze()
-    try:
-        with modules_passed_over(objective):
-            assert gc.get_freeze_count() > 100_000
-        assert gc.get_freeze_count() == 0
-    finally:
-        # As conftest.py did.
-        gc.freeze()

@@ -176,7 +176,7 @@ def overview(path: Path) -> RunOverview:
     """One run in a line. Raises DataError for a damaged manifest."""
     stages = stage_overviews(path)
     names = [stage.name for stage in stages]
-    asking = [stage for stage in stages if not stage.name.startswith("credit/")]
+    asking = [stage for stage in stages if asks(stage.name)]
     return RunOverview(
         path=str(path),
         stages=names,
@@ -214,13 +214,18 @@ def stage_overviews(path: Path) -> list[StageOverview]:
             name=name,
             finished=finished.isoformat(),
             seconds=record.seconds.get("wall"),
-            model=None if name.startswith("credit/") else model_of(record),
+            model=model_of(record) if asks(name) else None,
             method=method_of(name, record),
             success=success,
         )
         overviews.append(stage)
     # All are UTC, so their texts sort as the times do.
     return sorted(overviews, key=lambda stage: stage.finished)
+
+
+def asks(stage: str) -> bool:
+    """Whether a stage has a policy to ask or to train."""
+    return stage != "import" and not stage.startswith("credit/")
 
 
 def model_of(record: StageRecord) -> str | None:
