@@ -23,7 +23,11 @@ from agentcli.records.types import Continues
 WHOLE = "the conversation holds every step"
 LONGEST_ACTION = 100
 """Characters of an action in the summary of a conversation that begins anew."""
-KEPT: dict[bool | None, Continues] = {None: "exact", True: "sampled", False: "rendered"}
+KEPT: dict[bool | None, Continues] = {
+    None: "exact",
+    True: "sampled",
+    False: "rendered",
+}
 """How a conversation continues (Message.continues), by prompt.keep_thinking."""
 
 

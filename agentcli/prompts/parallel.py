@@ -231,7 +231,9 @@ def _unreadable(count: int) -> str:
     Each time another text: a policy at temperature 0 would repeat itself after the same
     one, up to the horizon.
     """
-    return UNREADABLE if count == 1 else f"{UNREADABLE} That makes {count} in a row."
+    if count == 1:
+        return UNREADABLE
+    return f"{UNREADABLE} That makes {count} in a row."
 
 
 def _earlier(past: Mapping[int, Context], acted: Collection[int]) -> str:

@@ -96,8 +96,9 @@ def read_tagged(response: str, tags: tuple[str, ...] = REASONING_TAGS) -> Answer
     if "action" not in names:
         return Answer(problem="no <action> tag")
     tag = names[0]
+    expected = [tag, f"/{tag}", "action", "/action"]
     # With a second tag of any kind it is unclear which one is meant.
-    if tag not in tags or names != [tag, f"/{tag}", "action", "/action"]:
+    if tag not in tags or names != expected:
         problem = (
             "expected one closed reasoning tag, then one closed <action>; found "
             f"{shown(names)}"
