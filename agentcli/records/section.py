@@ -19,6 +19,7 @@ OptionsT = TypeVar("OptionsT", bound=msgspec.Struct)
 Hint = Callable[[str, list[str]], str]
 
 Share = Annotated[float, Meta(ge=0, le=1)]
+Decay = Annotated[float, Meta(ge=0, lt=1)]
 Positive = Annotated[float, Meta(gt=0, le=1e9)]
 Finite = Annotated[float, Meta(ge=-1e9, le=1e9)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e9)]

@@ -7,6 +7,7 @@ from msgspec import Meta, field
 from agentcli.records.section import (
     Count,
     CountFromZero,
+    Decay,
     NotNegative,
     Positive,
     Section,
@@ -223,14 +224,14 @@ class TrainSettings(Section, kw_only=True):
     """
     order: Literal["rows", "trajectories", "trees"] | None = None
     """What is shuffled in an epoch. rows: an update mixes rows of all trees.
-    trajectories, trees: each stays together, so packing saves more, but an update
-    covers fewer tasks. None: trajectories for conversations that grow, else rows.
+    trajectories, trees: the rows of each follow one another, so packing saves more, but
+    an update covers fewer tasks. None: trajectories for conversations that grow, else rows.
     """
     optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
     """adamw_8bit: AdamW with 8-bit moments (bitsandbytes), 2 bytes per parameter
     instead of 8.
     """
-    adam_betas: tuple[Share, Share] = (0.9, 0.999)
+    adam_betas: tuple[Decay, Decay] = (0.9, 0.999)
     """AdamW's beta1 and beta2."""
     adam_epsilon: Positive = 1e-8
     """What AdamW adds to the root of the second moment. Where nearly all groups are alike,

@@ -26,6 +26,7 @@ from contextlib import (
     aclosing,
     asynccontextmanager,
 )
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
@@ -35,6 +36,7 @@ from agentcli.exploration.actor import Actor
 from agentcli.exploration.budget import Allowance
 from agentcli.exploration.registry import Explore, grow_tree, make
 from agentcli.policies.protocol import Policy, Reloadable
+from agentcli.policies.registry import LOADING
 from agentcli.records.free_memory import modules_passed_over, use_threads
 from agentcli.records.settings import Settings
 from agentcli.records.types import Task, Tree, TreeSeconds
@@ -347,14 +349,18 @@ async def _open_appraisers(
     if plan.critic is None and plan.prm is None:
         yield []
         return
+    from agentcli.policies.chat_tokens import configured_ends
     from agentcli.policies.load import existing
     from agentcli.training.critic import Appraiser, read_scores, read_values
 
+    ends = None
+    if plan.critic is not None and plan.model is not None and settings.kind in LOADING:
+        ends = configured_ends(plan.model)
     use_threads(plan.settings.threads)
     async with AsyncExitStack() as closing:
         appraisers = []
         for setting, source, read in (
-            ("rollout.critic", plan.critic, read_values),
+            ("rollout.critic", plan.critic, partial(read_values, ends=ends)),
             ("rollout.prm", plan.prm, read_scores),
         ):
             if source is not None:

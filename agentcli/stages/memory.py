@@ -354,9 +354,11 @@ def need_of_update(
     if isinstance(settings, TrainSettings) and settings.optimizer == "adamw_8bit":
         moments = MOMENTS_IN_8_BITS
     shares = 1 if settings.sharding == "none" else processes
-    frozen = (size.all - size.trained) * settings.lora.bits // 8
-    weights = WEIGHT * size.trained + frozen
-    always = {"weights": models * weights // shares}
+    bits = settings.lora.bits
+    # Of a policy and its critic, the critic's base is never in bfloat16.
+    of_critic = 32 if bits == 16 else bits
+    frozen = (size.all - size.trained) * (bits + (models - 1) * of_critic) // 8
+    always = {"weights": (models * WEIGHT * size.trained + frozen) // shares}
     if shares > 1:
         # Parameters outside the layers stay gathered, with their gradients. Of the
         # layers, one is fetched while another is computed.
@@ -382,7 +384,9 @@ def need_of_update(
     value = rows.rows
     most = settings.tokens_per_microbatch
     if most is not None:
-        value, whole = min(most, rows.rows * rows.tokens), most
+        # A row that is longer than a limit runs alone: below one row nothing is saved.
+        value = min(most, rows.rows * rows.tokens) if rows.rows > 1 else 1
+        whole = most
     section = "sft" if isinstance(settings, SftSettings) else "train"
     setting = f"{section}.{settings.microbatch_limit}"
     return MemoryNeed(parts, device, setting, value, whole, processes)

@@ -190,7 +190,7 @@ def plan(
     check_critic(critic, "train.options.critic", "--set train.options.critic=DIR")
     settings = with_adapters(settings, model, critic)
     # Moments lie beside the checkpoint that they belong to, whichever run that is.
-    carried = RunDirectory(Path(model).parent).optimizer
+    carried = trained_in(model).optimizer
     carry = _carries(settings) and is_there(carried)
     if carry:
         sources.append(carried)
@@ -261,8 +261,16 @@ def critic_of(settings: Settings, model: str) -> str | None:
     if options.critic is not None:
         return options.critic
     # In a loop, the critic that was trained with the model lies beside it.
-    beside = RunDirectory(Path(model).parent).critic
+    beside = trained_in(model).critic
     return str(beside) if is_there(beside) else model
+
+
+def trained_in(model: str) -> RunDirectory:
+    """The run that trained a model: a loop's own checkpoint links to an iteration's."""
+    place = Path(model)
+    if place.is_symlink():
+        place = place.parent / place.readlink()
+    return RunDirectory(place.parent)
 
 
 def _refuse_replacing(output: Path, start: str | None) -> None:

@@ -283,15 +283,19 @@ class StepReader:
     values: Values
 
 
-def read_values(source: str, settings: PolicySettings) -> StepReader:
-    """Loads the critic of a directory. Raises what `load_critic` raises."""
+def read_values(source: str, settings: PolicySettings, ends: Any = None) -> StepReader:
+    """Loads the critic of a directory. Raises what `load_critic` raises.
+
+    `ends` are the ids that end the policy's turns (`configured_ends`), where a
+    conversation grows: the critic's own files do not name them all.
+    """
     tokenizer = load_tokenizer(source, settings.chat_template_kwargs)
     return StepReader(
         place=f"rollout.critic {source}",
         field="value",
         network=load_critic(source, device=settings.device, dtype=settings.dtype),
         pad=tokenizer.pad_token_id,
-        ids=partial(_asked_ids, ChatTokens(tokenizer, None, max_prompt_tokens=0)),
+        ids=partial(_asked_ids, ChatTokens(tokenizer, ends, max_prompt_tokens=0)),
         values=state_values,
     )
 

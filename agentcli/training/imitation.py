@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 import msgspec
@@ -318,7 +317,10 @@ class ImitationTraining(TrainingTemplate[SftSettings]):
             settings.samples_per_microbatch,
             learning_rate=settings.learning_rate_of(self.job.model),
             lr_scheduler_type=settings.schedule,
-            warmup_steps=math.ceil(settings.warmup_ratio * self.updates),
+            # The first of them has a rate of 0, so a last one is left to learn.
+            warmup_steps=min(
+                math.ceil(settings.warmup_ratio * self.updates), self.updates - 1
+            ),
             weight_decay=settings.weight_decay,
             # TRL must not cut, pack or tokenise: the samples are planned already.
             max_length=None,
@@ -489,6 +491,7 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         self._packing = packing
         self._pad: int = tokenizer.pad_token_id
         self._tokens = 0
+        self._hits = 0.0
         # Where Triton is missing, TRL's head would score every position of a row.
         on_cpu = args.device.type == "cpu"
         self._by_trl = not (on_cpu or packing or is_sharded(model))
@@ -527,9 +530,14 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         # Taken out: no model's forward has such an argument.
         update_tokens = inputs.pop("update_tokens")
         if "labels" in inputs:
-            self._tokens += int((inputs["labels"] != IGNORED).sum())
+            tokens = int((inputs["labels"] != IGNORED).sum())
             trl: Any = super()
-            return trl.compute_loss(model, inputs, num_items_in_batch=update_tokens)
+            loss = trl.compute_loss(model, inputs, num_items_in_batch=update_tokens)
+            # TRL's accuracy is that of this microbatch.
+            accuracy = self._metrics["train"]["mean_token_accuracy"][-1]
+            self._tokens += tokens
+            self._hits += accuracy * tokens
+            return loss
         targets_N = inputs["targets_N"]
         self._tokens += len(targets_N)
 
@@ -537,12 +545,8 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
             return logits_nV.argmax(-1) == targets_N[part]
 
         logprobs_N, (hits_N,) = target_scores(model, inputs, looks=[hits])
-        correct = hits_N.sum()
-        local = torch.stack([correct, correct.new_tensor(len(targets_N))])
-        all_correct, all_tokens = self.accelerator.reduce(local, reduction="sum")
-        accuracies = self._metrics["train"]["mean_token_accuracy"]  # as TRL keeps them
-        accuracies.append((all_correct / all_tokens).item())
-        loss: Tensor = -logprobs_N.sum()
+        self._hits += float(hits_N.sum())
+        loss = -logprobs_N.sum()
         # DDP averages gradients over the processes; the loss is a sum over all of them.
         return loss / update_tokens * self.accelerator.num_processes
 
@@ -563,7 +567,7 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         return SftMetrics(
             update=latest.update,
             loss=sums["loss"] / sums["updates"],
-            token_accuracy=sums["token_accuracy"] / sums["updates"],
+            token_accuracy=sums["hits"] / sums["scored"],
             grad_norm=latest.grad_norm,
             learning_rate=latest.learning_rate,
             tokens=int(sums["tokens"]),
@@ -572,19 +576,18 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
 
     def _sums(self, loss: float) -> dict[str, float]:
         """Sums since the last line, and all tokens so far, this update included."""
-        accuracies = self._metrics["train"].pop("mean_token_accuracy")
         # TRL clears them in its own `log`, which PlannedTrainer replaces.
         self._metrics["train"].clear()
-        tokens = self.accelerator.reduce(
-            torch.tensor(self._tokens, device=self.args.device), reduction="sum"
-        )
+        counted = torch.tensor([self._tokens, self._hits], device=self.args.device)
+        tokens, hits = self.accelerator.reduce(counted, reduction="sum").tolist()
         # The counters have the tokens of all ranks; kept here, they would count twice.
-        self._tokens = 0
+        self._tokens, self._hits = 0, 0.0
         added = {
             "loss": loss,
-            "token_accuracy": fmean(accuracies),
             "updates": 1.0,
-            "tokens": float(tokens),
+            "hits": hits,
+            "scored": tokens,
+            "tokens": tokens,
         }
         before = self.recorder.counters
         return {name: before.get(name, 0.0) + value for name, value in added.items()}

@@ -226,6 +226,7 @@ def _row(
         temperature=step.temperature,
         parts={RETURN: entry.parts[RETURN]},
         tree=given.line,
+        trajectory=each.trajectory,
         prompt_ids=step.prompt_ids or None,
     )
 

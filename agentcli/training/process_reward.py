@@ -33,7 +33,7 @@ from agentcli.training.critic import (
 from agentcli.training.loop.forward import pad_rows
 from agentcli.training.loop.snapshots import Facts, digest
 from agentcli.training.loop.trainer import PlannedTrainer, TrainerUpdate
-from agentcli.training.metrics import ProcessRewardMetrics
+from agentcli.training.metrics import ProcessRewardMetrics, means_of
 from agentcli.training.objectives import RETURN
 from agentcli.training.policy_gradient.batches import (
     Part,
@@ -95,7 +95,7 @@ class ProcessRewardTraining(RowTraining):
             "updates": len(self.plan.updates),
             "target": self.options.target,
             "target_mean": fmean(row.parts[RETURN] for row in rows),
-            "means": {"loss": fmean(line.loss for line in lines)},
+            "means": means_of(lines, ("loss",)),
         }
 
 
@@ -134,6 +134,7 @@ def read_scored_rows(
             share=1.0,
             parts={RETURN: entry.parts[target]},
             tree=given.line,
+            trajectory=each.trajectory,
         )
         rows.append(row)
         texts.append(step_ids(tokenizer, whole_text(given.tree, step), step.response))

@@ -105,6 +105,8 @@ class CreditedStep(NamedTuple):
     """File, line and step of the tree, for error messages."""
     entry_place: str
     """The same for the entry of the credit."""
+    trajectory: int
+    """The first trajectory of the tree that contains the step, from 1."""
 
 
 class TreeAndCredit(NamedTuple):
@@ -124,11 +126,18 @@ class TreeAndCredit(NamedTuple):
         Raises DataError for an advantage or weight that is not valid: a file refuses
         such numbers, but a method called from Python may give them.
         """
+        trajectories = first_trajectories(self.tree)
         for position, entry in enumerate(self.credit.steps):
             place = f"{self.credit_place}: steps[{position}]"
             _check_numbers(entry, place)
             step = self.tree.steps[entry.step]
-            yield CreditedStep(step, entry, f"{self.place}: steps[{step.id}]", place)
+            yield CreditedStep(
+                step=step,
+                entry=entry,
+                place=f"{self.place}: steps[{step.id}]",
+                entry_place=place,
+                trajectory=trajectories[step.id],
+            )
 
 
 def credited_trees(trees: Path, credit: Path) -> Iterator[TreeAndCredit]:

@@ -10,7 +10,8 @@ from agentcli.evaluation.summary import summarise
 from agentcli.records.files import read_json, read_records, sha256_file
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Episode, StageRecord
-from agentcli.stages.loop import best_iteration, drop_old, has_fallen, iteration_folder
+from agentcli.stages.loop import best_iteration, drop_old, has_fallen, iteration_folder, point_to
+from agentcli.stages.train import trained_in
 from bad_input_runs import START, built
 from command_line import Answer, agentcli
 from compared_loops import made as made_loops
@@ -239,3 +240,13 @@ def test_figures_are_those_of_the_episodes() -> None:
     rows = list(read_records(Path("runs/x/evaluation/test.jsonl"), Episode))
     assert figures(summary, "eval") == figures(summarise(rows), "eval")
     assert figures(summary, "eval")["eval/length"] == sum(row.steps for row in rows) / len(rows)
+
+
+def test_a_loops_own_checkpoint_goes_on_with_what_its_iteration_trained(tmp_path: Path) -> None:
+    """Optimiser and critic lie beside the weights, not beside the link to them."""
+    folder = tmp_path / "rl/iteration_003"
+    (folder / "checkpoint").mkdir(parents=True)
+    point_to(tmp_path / "rl/checkpoint", Path("iteration_003/checkpoint"))
+    assert trained_in(str(tmp_path / "rl/checkpoint")).path == folder
+    assert trained_in(str(folder / "checkpoint")).path == folder
+    assert trained_in("org/model").path == Path("org")

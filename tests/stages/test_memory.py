@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentcli.records.training_settings import LoraSettings
+from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.stages.memory import (
     FLOAT,
     Device,
     MemoryNeed,
+    ModelSize,
     RowSize,
     cache_bytes,
     forward_activations,
     model_size,
+    need_of_update,
 )
 from command_line import agentcli
 from hypothesis import given
@@ -177,3 +179,35 @@ def test_what_is_named_fits_and_nothing_higher_does(free: int, kept: int, held: 
     lower = need.lower(need.total - free)
     fitting = [each for each in range(1, value) if value % each == 0 and kept + held * each / value <= free]
     assert lower == max(fitting, default=None)
+
+
+SIZE = ModelSize(
+    all=1_000_000,
+    trained=10_000,
+    layer=100_000,
+    layers=4,
+    hidden=64,
+    kept=100,
+    passing=100,
+    cached=64,
+    vocabulary=1000,
+    logits_at_once=2**20,
+)
+
+
+@pytest.mark.parametrize(("bits", "of_policy", "of_critic"), [(32, 4, 4), (16, 2, 4), (4, 0.5, 0.5)])
+def test_a_critics_base_is_never_in_bfloat16(bits: Any, of_policy: float, of_critic: float) -> None:
+    settings = TrainSettings(objective="ppo", lora=LoraSettings(rank=2, bits=bits))
+    need = need_of_update(SIZE, RowSize(1, 100, 10), settings, GPU, whole=1, models=2)
+    frozen = SIZE.all - SIZE.trained
+    assert need.parts["weights"] == 2 * FLOAT * SIZE.trained + frozen * (of_policy + of_critic)
+
+
+def test_no_limit_of_tokens_is_advised_where_one_row_fills_it() -> None:
+    settings = TrainSettings(tokens_per_microbatch=8192)
+    tight = Device("cpu", 1)
+    alone, several = (
+        need_of_update(SIZE, RowSize(rows, 6000 // rows, 10), settings, tight, whole=1) for rows in (1, 4)
+    )
+    assert alone.lower(1) is None
+    assert several.lower(1) == 4096

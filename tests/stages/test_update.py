@@ -6,6 +6,8 @@ import gc
 import json
 import weakref
 from collections import Counter
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,14 @@ from agentcli.policies.protocol import Policy
 from agentcli.records import runs
 from agentcli.records.runs import hash_inputs, known_hashes, remember_hashes
 from agentcli.records.settings import RunSettings
+from agentcli.records.types import Step, Tree
 from agentcli.stages import backend
 from agentcli.stages.backend import LocalBackend
 from agentcli.stages.remote import fault_of
 from agentcli.stages.sampling import SamplerPlan
 from agentcli.stages.update import _environment, training_processes
-from agentcli.training.critic import Appraiser
+from agentcli.training import critic
+from agentcli.training.critic import Appraiser, StepReader, read_values
 from agentcli.training.policy_gradient.training import PolicyTraining
 from bad_input_runs import ROLLOUT, START, folder
 from command_line import agentcli
@@ -239,3 +243,23 @@ def test_a_critic_is_opened_before_an_engine_takes_the_rest_of_its_gpu(
     monkeypatch.setattr(backend, "start_policy", starting)
     assert agentcli(*ROLLOUT, "--critic", START, "-q").code == 0
     assert opened == ["critic", "policy"]
+
+
+def test_a_critic_knows_what_ends_the_policys_turns(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    known = []
+
+    def asked(reader: partial[list[int]], tree: Tree, step: Step) -> list[int]:
+        (chat,) = reader.args
+        known.append(chat.ends)
+        return reader(tree, step)
+
+    def reading(*given: Any, **more: Any) -> StepReader:
+        reader = read_values(*given, **more)
+        assert isinstance(reader.ids, partial)
+        return replace(reader, ids=partial(asked, reader.ids))
+
+    (Path(START) / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, 7]}))
+    monkeypatch.setattr(critic, "read_values", reading)
+    assert agentcli(*ROLLOUT, "--critic", START, "-q").code == 0
+    assert known
+    assert all({3, 7} <= set(ends) for ends in known)

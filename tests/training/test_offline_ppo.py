@@ -5,10 +5,14 @@ import itertools
 import msgspec
 import pytest
 from agentcli.policies.chat import prompt_ids
+from agentcli.policies.chat_tokens import ChatTokens
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings
+from agentcli.records.types import Credit, StepCredit
+from agentcli.training.demonstrations import UnknownWords
 from agentcli.training.metrics import OfflinePpoMetrics
-from agentcli.training.offline_ppo import drawn
+from agentcli.training.offline_ppo import drawn, read_offline_rows
+from agentcli.training.steps import read_rows
 from hypothesis import given
 from hypothesis import strategies as st
 from refusal import refused
@@ -222,3 +226,18 @@ def test_words_of_an_executed_action_that_the_tokenizer_does_not_know_are_named(
     assert str(rollout.model) in record.getMessage()
     known, _ = problem("known", epochs=1)
     assert known["unknown_tokens"] == 0
+
+
+def test_a_row_belongs_to_a_trajectory_as_in_other_objectives(rollout, tmp_path):
+    """Where train.order=trajectories, the rows of one follow one another."""
+    credits = []
+    for tree in rollout.tree_list:
+        entries = [StepCredit(step=step.id, advantage=1.0, parts={"return": 1.0}) for step in tree.steps]
+        credits.append(Credit(task=tree.task.id, method="test", steps=entries))
+    credit = write(tmp_path / "credit.jsonl", credits)
+    chat = ChatTokens(rollout.tokenizer, None, 0)
+    rows, _ = read_offline_rows(rollout.trees, credit, chat, UnknownWords(rollout.tokenizer))
+    others, _ = read_rows(rollout.trees, credit)
+    places = [(row.tree, row.trajectory) for row in rows]
+    assert places == [(row.tree, row.trajectory) for row in others]
+    assert len({number for _, number in places}) > 1

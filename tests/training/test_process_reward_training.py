@@ -1,5 +1,6 @@
 """The objective process-reward: on steps of known worth the model finds it, and a stop changes nothing."""
 
+import msgspec
 import pytest
 import torch
 from agentcli.records.settings import PolicySettings
@@ -72,3 +73,14 @@ def test_credit_without_the_target_is_refused(problem):
     refused(
         lambda: problem("bare", options={"target": "reward"}), 3, ("credit.jsonl:1", "reward"), "train.options.target"
     )
+
+
+def test_credit_without_weight_trains_nothing_and_says_so(problem, rollout, tmp_path):
+    trees = write(tmp_path / "same.jsonl", trees_of(TAKEN, rollout.tokenizer))
+    weightless = []
+    for given in credit_of(TAKEN):
+        entries = [msgspec.structs.replace(entry, weight=0.0) for entry in given.steps]
+        weightless.append(msgspec.structs.replace(given, steps=entries))
+    credit = write(tmp_path / "weightless.jsonl", weightless)
+    statistics = trained(tmp_path / "none", trees, credit, rollout.model, **SETTINGS)
+    assert (statistics["updates"], statistics["means"]) == (0, {})

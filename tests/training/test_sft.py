@@ -155,6 +155,25 @@ def test_accumulation_changes_nothing(sft, tmp_path):
         torch.testing.assert_close(value, pieces[name], atol=1e-4, rtol=0)
 
 
+def test_the_accuracy_is_of_tokens_however_samples_are_divided(sft):
+    """Of the first update, whose weights are the same."""
+    accuracies = []
+    for size in (8, 2, 1):
+        _, lines = sft(f"in {size}", samples_per_update=8, samples_per_microbatch=size, updates=2)
+        accuracies.append(lines[0].token_accuracy)
+    assert accuracies[0] > 0
+    assert accuracies == pytest.approx([accuracies[0]] * 3, rel=1e-6)
+
+
+def test_a_training_of_one_update_learns(sft, tmp_path):
+    before, after = (
+        sft(name, updates=1, warmup_ratio=0.03, learning_rate=rate)[0]
+        and load_file(tmp_path / name / "model.safetensors")
+        for name, rate in (("still", 1e-12), ("moved", 3e-3))
+    )
+    assert any((before[name] - after[name]).abs().max() > 1e-3 for name in before)
+
+
 @pytest.mark.parametrize("lora", [0, 4])
 def test_samples_that_share_sequences_are_learned_as_they_are_alone(rollout, sft, tmp_path, lora):
     """Over two passes, so that an update has a sample twice."""
