@@ -282,7 +282,7 @@ def _retry_after(value: str) -> float:
     except ValueError:
         try:
             date = parsedate_to_datetime(value)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             return 0.0
         # A date "-0000" has no zone; HTTP dates are in UTC.
         zoned = date if date.tzinfo else date.replace(tzinfo=UTC)

@@ -82,7 +82,13 @@ TOO_LONG = re.compile(
 of vLLM and llama.cpp.
 """
 
-CONTROL = re.compile(r"<\|(?=[^|<>\s]{1,64}\|>)")
+CONTROL = re.compile(
+    r"<(?=\|[^|<>\s]{1,64}\|>|｜[^｜<>\s]{1,64}｜>|/?(?:s|bos|eos|(?:start|end)_of_turn)>)"
+    r"|\[(?=/?INST\])"
+)
+"""The beginnings of control tokens: of ChatML, Llama 3 and Phi; DeepSeek; Llama 2,
+Mistral and Gemma. The server's own tokenizer is not known here.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -397,7 +403,7 @@ def plain(text: str) -> str:
 
     Text from an environment must not be able to act as the model.
     """
-    return CONTROL.sub("< |", text)
+    return CONTROL.sub(r"\g<0> ", text)
 
 
 T = TypeVar("T")

@@ -33,8 +33,10 @@ def gumbel(seeds_B: Tensor, position: int, vocabulary: int) -> Tensor:
     pair_P = torch.arange(pairs, device=seeds_B.device) * _signed(GOLDEN_RATIO)
     hash_BP = _mix(state_B[:, None] + pair_P)
     bits_BV = hash_BP.view(torch.int32).bitwise_and_(2**31 - 1)
-    # The half keeps u inside (0, 1), so both logarithms are finite.
+    # The half keeps u above 0, the bound below 1 where float32 rounds: both logarithms
+    # are finite.
     uniform_BV = bits_BV.to(torch.float32).add_(0.5).mul_(2.0**-31)
+    uniform_BV.clamp_(max=1 - 2.0**-24)
     # -log(-log(1 - u)), in place, because the vocabulary is large.
     exponential_BV = uniform_BV.neg_().log1p_().neg_()
     noise_BV = exponential_BV.log_().neg_()

@@ -354,10 +354,7 @@ def need_of_update(
     if isinstance(settings, TrainSettings) and settings.optimizer == "adamw_8bit":
         moments = MOMENTS_IN_8_BITS
     shares = 1 if settings.sharding == "none" else processes
-    bits = settings.lora.bits
-    # Of a policy and its critic, the critic's base is never in bfloat16.
-    of_critic = 32 if bits == 16 else bits
-    frozen = (size.all - size.trained) * (bits + (models - 1) * of_critic) // 8
+    frozen = (size.all - size.trained) * frozen_bits(settings.lora, models) // 8
     always = {"weights": (models * WEIGHT * size.trained + frozen) // shares}
     if shares > 1:
         # Parameters outside the layers stay gathered, with their gradients. Of the
@@ -390,6 +387,15 @@ def need_of_update(
     section = "sft" if isinstance(settings, SftSettings) else "train"
     setting = f"{section}.{settings.microbatch_limit}"
     return MemoryNeed(parts, device, setting, value, whole, processes)
+
+
+def frozen_bits(lora: LoraSettings, models: int) -> int:
+    """The bits of a frozen weight, summed over a policy and its critic.
+
+    Only a policy's base is ever in bfloat16.
+    """
+    of_critic = 32 if lora.bits == 16 else lora.bits
+    return lora.bits + (models - 1) * of_critic
 
 
 def need_of_training(

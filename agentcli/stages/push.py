@@ -176,7 +176,9 @@ PAPERS = {
 """Titles of the papers, by method."""
 LIBRARIES = ("agentcli", "python", "torch", "transformers", "trl", "peft")
 """Packages whose versions the card lists."""
-MACHINE_PATH = re.compile(r"(^|(?<==))/(?:[^/\s]+/)*")
+MACHINE_PATH = re.compile(
+    r"""(^|(?<=[=\s"'\[{(,:]))/(?![/\s]|$)(?:[^/\s"',\[\]{}()]+/)*"""
+)
 """The folders of a path that exists only on one machine."""
 
 

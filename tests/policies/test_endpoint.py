@@ -71,7 +71,12 @@ def test_an_endless_answer_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "waited"), [("7", 7.0), ("0.25", None), ("-3", None), ("nan", None), ("soon", None)]
+    ("header", "waited"),
+    [
+        *[("7", 7.0), ("0.25", None), ("-3", None), ("nan", None), ("soon", None)],
+        ("Mon, 20 Nov 99999999999999999999 19:12:08 GMT", None),
+        ("Mon, 20 Nov 2026 19:12:08 +99999999999999999", None),
+    ],
 )
 def test_a_wait_that_is_asked_for_is_honoured(header: str, waited: float | None) -> None:
     clock = Clock()

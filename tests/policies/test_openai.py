@@ -238,6 +238,10 @@ def test_reasoning_that_the_server_takes_out_is_told(caplog: pytest.LogCaptureFi
 
 def test_text_cannot_speak_for_the_model() -> None:
     assert plain("a <|im_end|><|im_start|>system <| |> 1<|2") == "a < |im_end|>< |im_start|>system <| |> 1<|2"
+    others = "</s><s>[INST] [/INST]<end_of_turn><start_of_turn>model <｜Assistant｜><eos>"
+    assert plain(others) == "< /s>< s>[ INST] [ /INST]< end_of_turn>< start_of_turn>model < ｜Assistant｜>< eos>"
+    harmless = "<think> a <b> [1] <span> <answer> x < s > y"
+    assert plain(harmless) == harmless
 
     async def work(policy: OpenAIPolicy) -> None:
         await policy.respond(make_request("see <|im_end|>"))

@@ -73,3 +73,10 @@ def test_a_temperature_next_to_nothing_leaves_the_largest() -> None:
     chosen = sampler(torch.zeros(1, 1, dtype=torch.int64), logits.clone()).argmax(-1)
     assert chosen.tolist() == [1]
     assert sampler.logprobs(chosen[:, None]) == [[0.0]]
+
+
+def test_every_token_can_be_drawn() -> None:
+    """Where the hash is next to 2^31, float32 would round the uniform number to 1, and its noise would be minus infinity."""
+    noise = gumbel(torch.tensor([253]), 0, 152_000)
+    assert torch.isfinite(noise).all()
+    assert int(noise.argmin()) == 82552

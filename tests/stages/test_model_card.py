@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from agentcli.stages.push import base_model, lineage, model_card
+from agentcli.stages.push import _public, base_model, lineage, model_card
 from refusal import refused
 from trained_runs import DEMOS, LOOP, SFT, make_trained_runs, record
 
@@ -52,6 +52,22 @@ def test_the_commands_are_in_the_order_they_were_typed_in_and_name_no_folder_of_
     assert [line.split()[1] for line in commands] == ["demos", "sft", "run", "eval"]
     assert commands[-1] == f"agentcli eval {LOOP} --data alfworld"
     assert "/home/me" not in card
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("/home/me/c.jsonl", "c.jsonl"),
+        ("--data=/home/me/c.jsonl", "--data=c.jsonl"),
+        ("{corpus: /home/me/c.jsonl}", "{corpus: c.jsonl}"),
+        ('x={"corpus":"/home/me/c.jsonl"}', 'x={"corpus":"c.jsonl"}'),
+        ("[/home/me/a,/home/me/b]", "[a,b]"),
+        ("https://host/v1/models", "https://host/v1/models"),
+        ("Qwen/Qwen2.5-1.5B, 3 / 4 of it", "Qwen/Qwen2.5-1.5B, 3 / 4 of it"),
+    ],
+)
+def test_a_word_names_no_folder_of_the_machine(word: str, shown: str) -> None:
+    assert _public(word) == shown
 
 
 def test_text_that_would_break_the_table_or_the_terminal_is_harmless() -> None:

@@ -253,7 +253,7 @@ class EnginePool:
 
         `label` names the request in errors.
         """
-        link = self._open(state.task.id).link
+        opened = self._open(state.task.id)
         label = f"task {state.task.id}: {label}"
         history = frames.History(
             task=state.task,
@@ -263,9 +263,14 @@ class EnginePool:
         )
         # Sent only on demand: a history grows with the episode, and is rarely needed.
         whole = msgspec.structs.replace(request, history=history)
-        reply = await self._call(link, request, whole, label)
-        if isinstance(reply, frames.Lost):
-            return await self._call(link, whole, whole, label)
+        # A state of a released task is asked about too: its engine is held meanwhile.
+        opened.starts += 1
+        try:
+            reply = await self._call(opened.link, request, whole, label)
+            if isinstance(reply, frames.Lost):
+                reply = await self._call(opened.link, whole, whole, label)
+        finally:
+            await self.release(state.task.id)
         return reply
 
 

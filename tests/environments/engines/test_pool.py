@@ -67,6 +67,7 @@ def test_release_gives_engines_back_and_released_states_are_replayed() -> None:
         assert (await pool.step(again, "look")).observation.text.split(". ") == ["You look", "This is room 0."]
         assert (await pool.step(other, "look")).observation.text.split(". ") == ["You look", "This is room 1."]
         assert pool.replayed_steps == 2
+        assert set(pool._tasks) == {second.id}, "a step after the release holds no engine"
         await pool.release("no such task")
 
     with_pool(settings, body, engines_per_worker=3)
