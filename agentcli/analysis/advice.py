@@ -13,6 +13,7 @@ from agentcli.analysis.tree_measures import tells_entropy
 from agentcli.credit.states import standing_states
 from agentcli.evaluation.episodes import episodes
 from agentcli.records.grouping import mean
+from agentcli.records.runs import RunDirectory
 from agentcli.records.siblings import Branching
 from agentcli.records.trees import first_phase, leaves, path
 from agentcli.records.types import Count, Outcome, Record, Step, Tree
@@ -74,15 +75,20 @@ class Trait(NamedTuple):
     advice: str
 
 
-def measure(trees: Iterable[Tree]) -> RunTraits:
-    """The measurements of some trees. Raises ValueError without any trajectory."""
+def measure(trees: Iterable[Tree], redrawn: bool = False) -> RunTraits:
+    """The measurements of some trees. Raises ValueError without any trajectory.
+
+    `redrawn` as in `draws`.
+    """
     groups: list[list[Outcome]] = []
     every: list[Outcome] = []
     lengths: list[int] = []
     counts = Counter[str]()
     branching = Branching()
     for tree in trees:
-        drawn = [leaf for leaf in draws(tree) if leaf.outcome is not Outcome.ERRORED]
+        drawn = [
+            leaf for leaf in draws(tree, redrawn) if leaf.outcome is not Outcome.ERRORED
+        ]
         if not drawn:
             continue
         every += [leaf.outcome for leaf in drawn if leaf.outcome is not None]
@@ -121,17 +127,26 @@ def measure(trees: Iterable[Tree]) -> RunTraits:
     )
 
 
-def draws(tree: Tree) -> list[Step]:
+def draws(tree: Tree, redrawn: bool = False) -> list[Step]:
     """The leaves of the trajectories that are draws of the policy.
 
     They are all leaves of a tree without forks, else those of its first phase: a leaf
-    behind a fork is not an independent draw.
+    behind a fork is not an independent draw. Where siblings that repeated an action
+    were `redrawn`, only the first trajectory is one.
     """
     ends = leaves(tree)
-    if tree.roots is None:
-        return ends
-    first = first_phase(tree)
-    return [leaf for leaf in ends if leaf.id in first]
+    if tree.roots is not None:
+        first = first_phase(tree)
+        ends = [leaf for leaf in ends if leaf.id in first]
+    if redrawn:
+        ends = [leaf for leaf in ends if path(tree, leaf)[0].id == 0]
+    return ends
+
+
+def redraws(run: RunDirectory) -> bool:
+    """Whether the siblings in a rollout were drawn again to differ (rollout.distinct)."""
+    record = run.finished("rollout")
+    return record is not None and bool(record.settings["rollout"].get("distinct"))
 
 
 def _visits(tree: Tree, drawn: Sequence[Step]) -> Counter[str]:

@@ -252,8 +252,8 @@ def _show_calls(call: Call) -> Shown:
 def _show_advice(call: Call) -> Shown:
     from msgspec.structs import asdict
 
-    from agentcli.analysis.advice import measure, traits
-    from agentcli.records.runs import loop_folders
+    from agentcli.analysis.advice import measure, redraws, traits
+    from agentcli.records.runs import RunDirectory, loop_folders
     from agentcli.reports.show.run_tables import advice_table
     from agentcli.reports.show.trees import trees_file
 
@@ -261,8 +261,11 @@ def _show_advice(call: Call) -> Shown:
     run = call.place.run
     # A loop is measured where it began: there its methods can still be chosen.
     begun = loop_folders(run) if evaluation is None else []
-    file = trees_file(begun[0] if begun else run, evaluation)
-    found = _measured(measure, file)
+    grown = begun[0] if begun else run
+    file = trees_file(grown, evaluation)
+    # Evaluations draw nothing again.
+    redrawn = evaluation is None and redraws(RunDirectory(grown))
+    found = _measured(partial(measure, redrawn=redrawn), file)
     said = list(traits(found))
     advice = {trait.measured: trait.advice for trait in said if trait.advice}
     row = {**asdict(found), "advice": advice}

@@ -1,12 +1,19 @@
 """Advice: what is measured on trees written by hand, and when something is said of it."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
-from agentcli.analysis.advice import RunTraits, draws, measure, traits
+from agentcli.analysis.advice import RunTraits, draws, measure, redraws, traits
+from agentcli.analysis.study import from_scratch
+from agentcli.records.files import RecordWriter
+from agentcli.records.runs import RunDirectory
 from agentcli.records.trees import leaves
 from agentcli.records.types import Outcome, Tree
 from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, chains, random_trees, walk
 from hypothesis import given
+from msgspec.structs import replace
+from sample_records import stage_record
 
 TWO = chains([walk("abc", SUCCESS), walk("abab", TRUNCATED, invalid={2}), walk("xyz", FAILURE)])
 """Steps leave a, b; a, b, a; x, y: five of seven leave what another left too, one leaves a for the second time."""
@@ -45,6 +52,18 @@ def forked(roots: int) -> Tree:
     tree.steps[4].parent = tree.steps[6].parent = 0
     tree.roots = roots
     return tree
+
+
+@pytest.mark.parametrize(("distinct", "success"), [(0, 1 / 3), (2, 1.0)])
+def test_of_siblings_that_were_drawn_again_the_first_is_a_draw(tmp_path: Path, distinct: int, success: float) -> None:
+    assert [leaf.id for leaf in draws(TWO, redrawn=True)] == [1]
+    run = RunDirectory(tmp_path)
+    with RecordWriter(run.trees) as writer:
+        writer.write(TWO)
+    run.record_stage("rollout", replace(stage_record(), settings={"rollout": {"distinct": distinct}}))
+    assert redraws(run) == bool(distinct)
+    assert from_scratch(tmp_path).success == pytest.approx(success)
+    assert measure([TWO], redrawn=bool(distinct)).success == pytest.approx(success)
 
 
 def test_leaves_behind_forks_are_no_draws() -> None:
