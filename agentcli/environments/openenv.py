@@ -9,6 +9,7 @@ answers are typed, and error texts become one line. Losing a session ends the en
 process (LostEngineError), so that the pool replays its states, once.
 """
 
+import math
 import os
 from contextlib import suppress
 from http import HTTPStatus
@@ -68,6 +69,8 @@ SESSION = "SESSION_ERROR"
 T = TypeVar("T")
 BOOKKEEPING = ("metadata", "done", "reward")
 """Fields of OpenEnv's own actions and observations."""
+NUMBERS = ("integer", "number")
+"""Types of JSON schema that a number is written for."""
 
 
 class OpenEnvOptions(SeededOptions, kw_only=True, frozen=True):
@@ -126,6 +129,12 @@ class OpenEnvWorld:
             settings.name, "environment.name", "http://HOST:PORT", TOKEN_VARIABLE
         )
         self.options = options_of(settings, OpenEnvOptions)
+        names = self.options.actions or []
+        if len(set(names)) < len(names):
+            raise UsageError(
+                f"environment.options.actions: of {len(names)} names only "
+                f"{len(set(names))} differ; give each action a name of its own"
+            )
         asking = Asking(
             seconds=max(HTTP_SECONDS, settings.deadline_seconds),
             setting="environment.deadline_seconds",
@@ -151,8 +160,7 @@ class OpenEnvWorld:
                 f"environment.options.text: the observations of {self._url} have no "
                 f"{text}; {hint}"
             )
-        kind = schema.action["properties"][self._field].get("type")
-        self._is_number = kind in ("integer", "number")
+        self._kind = schema.action["properties"][self._field].get("type")
 
     @property
     def card(self) -> Card:
@@ -162,7 +170,7 @@ class OpenEnvWorld:
         return seeded_tasks(self._name, split, self.options.seeds)
 
     def engine(self) -> "OpenEnvEngine":
-        return OpenEnvEngine(self._url, self.options, self._field, self._is_number)
+        return OpenEnvEngine(self._url, self.options, self._field, self._kind)
 
     def _fact(self, client: BlockingHttpClient, path: str, kind: type[T]) -> T | None:
         """The typed answer of a path over HTTP; None if there is nothing at that path.
@@ -191,12 +199,12 @@ class OpenEnvEngine:
     """
 
     def __init__(
-        self, url: str, options: OpenEnvOptions, field: str, is_number: bool
+        self, url: str, options: OpenEnvOptions, field: str, kind: Any
     ) -> None:
         self._url = url
         self._options = options
         self._field = field
-        self._is_number = is_number
+        self._kind = kind
         names = options.actions or ()
         self._values = {name: number for number, name in enumerate(names)}
         self._socket = _open(url)
@@ -282,13 +290,13 @@ class OpenEnvEngine:
         reason = error.rcvd.reason if error.rcvd else "the connection broke"
         return LostEngineError(f"{self._url}: the session is gone: {shown(reason)}")
 
-    def _value(self, written: str) -> str | int | None:
+    def _value(self, written: str) -> str | float | None:
         if self._values:
             number = self._values.get(written)
-            return number if self._is_number or number is None else written
-        if not self._is_number:
+            return number if self._kind in NUMBERS or number is None else written
+        if self._kind not in NUMBERS:
             return written
-        return int(written) if written.removeprefix("-").isdecimal() else None
+        return _number(written, self._kind)
 
     def _text(self, answer: OpenEnvStep) -> str:
         shown = self._options.text
@@ -301,6 +309,17 @@ class OpenEnvEngine:
             if name not in BOOKKEEPING:
                 lines.append(f"{name}: {_plain(value)}")
         return "\n".join(lines)
+
+
+def _number(written: str, kind: str) -> float | None:
+    """The number that a text writes for a field of this kind; None if it is none."""
+    # int() raises for thousands of digits too, which this suppresses.
+    with suppress(ValueError):
+        if written.removeprefix("-").isdecimal():
+            return int(written)
+        if kind == "number" and math.isfinite(number := float(written)):
+            return number
+    return None
 
 
 def _plain(value: Any) -> str:

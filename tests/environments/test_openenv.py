@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import openenv_lake
 import pytest
@@ -16,6 +17,7 @@ from agentcli.records.types import Outcome, Tree
 from command_line import agentcli, chained
 from processes import as_here
 from refusal import refused
+from served_worlds import scripted, seen
 
 MOVES = ["left", "down", "right", "up"]
 OPTIONS = "actions: [left, down, right, up], seeds: {train: 40, test: 40}"
@@ -78,9 +80,29 @@ def test_without_options_numbers_and_all_fields_are_shown(lake: str) -> None:
     engine = world.engine()
     assert engine.start(world.tasks("train")[0]).observation.text == "tile: 0"
     assert engine.step("2").text == "tile: 1"
-    for written in ("two", "--2", "-", "2.0"):
+    for written in ("two", "--2", "-", "2.0", "9" * 5000):
         assert not engine.step(written).accepted
     engine.close()  # type: ignore[attr-defined]
+
+
+def test_a_field_of_numbers_takes_finite_fractions() -> None:
+    """An integer is sent as one."""
+    schema = {"action": {"properties": {"throttle": {"type": "number"}}}, "observation": {}}
+
+    def echoing(message: dict[str, Any], count: int) -> dict[str, Any]:
+        if message["type"] == "state":
+            return {"type": "state", "data": {}}
+        return seen(json.dumps(message["data"].get("throttle")))
+
+    with scripted(echoing, schema=schema) as url:
+        world = make_world(settings(url))
+        engine = world.engine()
+        engine.start(world.tasks("train")[0])
+        texts = [engine.step(written).text for written in ("2.5", "-0.5", "1e3", "7")]
+        assert texts == ["text: 2.5", "text: -0.5", "text: 1000.0", "text: 7"]
+        for written in ("two", "nan", "inf", "1e999", "9" * 5000):
+            assert not engine.step(written).accepted
+        engine.close()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +111,7 @@ def test_without_options_numbers_and_all_fields_are_shown(lake: str) -> None:
         ({"text": "tiles"}, ("environment.options.text", "tile")),
         ({"action": "moves"}, ("environment.options.action", "move")),
         ({"act": "move"}, ("environment.options.act", "action")),
+        ({"actions": ["left", "up", "left", "right"]}, ("environment.options.actions", "4 names")),
     ],
 )
 def test_a_bad_option_is_refused(options: dict[str, object], names: tuple[str, ...], lake: str) -> None:

@@ -238,6 +238,49 @@ def test_the_prompt_names_the_doors_that_were_tried() -> None:
     assert made.compact(context).split("\n") == [second.text, f"tried {door.split()[1]}", f"last {door}"]
 
 
+UNREADABLE = "The response held no readable action."
+
+
+def test_after_an_unreadable_response_the_tutor_goes_by_the_last_text_of_the_world() -> None:
+    made = world(signs=4, forced=0)
+    engine = made.engine()
+    for task in made.tasks("train")[:20]:
+        first = engine.start(task).observation
+        context = Context(
+            task=task,
+            instruction="",
+            observations=(first.text, UNREADABLE),
+            actions=("",),
+            admissible=first.actions,
+        )
+        assert made.compact(context) == f"{first.text}\nlast nothing"
+        assert made.next(context, 1, TunnelHabits()).action == engine.plan()[0]
+
+
+def test_a_door_opened_after_an_unreadable_response_or_beside_another_copy_was_tried() -> None:
+    made = world(secret=True, wrong="back", forced=0, detour=1)
+    engine = made.engine()
+    task = made.tasks("train")[0]
+    first = engine.start(task).observation.text
+    door = wrong_door(engine.game)
+    after = [engine.step(action).text for action in (door, "go on")]
+    unreadable = Context(
+        task=task,
+        instruction="",
+        observations=(first, UNREADABLE, *after),
+        actions=("", door, "go on"),
+    )
+    # What another copy has seen stands before.
+    pooled = Context(
+        task=task,
+        instruction="",
+        observations=(first, "passage 2 doors", first, *after),
+        actions=(door, "go on"),
+    )
+    for context in (unreadable, pooled):
+        assert made.compact(context).split("\n") == [first, f"tried {door.split()[1]}", "last go on"]
+
+
 def test_strays_open_any_door_and_dawdling_takes_any_action() -> None:
     made = world(signs=2, looks=2)
     ends = [played(made, seed, TunnelHabits(overlook=1.0))[1] for seed in range(300)]

@@ -203,7 +203,12 @@ def text_of(space: Any, value: Any) -> str:
         return str(value)
     if isinstance(space, spaces.Discrete):
         return str(int(value))
-    return " ".join(f"{number:.4g}" for number in value.flatten().tolist())
+    return " ".join(map(_written, value.flatten().tolist()))
+
+
+def _written(number: float) -> str:
+    """A number with four digits; an integer, or a bool, in full."""
+    return f"{number:d}" if isinstance(number, int) else f"{number:.4g}"
 
 
 class ActionNames:

@@ -407,7 +407,7 @@ class ScienceWorldEngine:
             self._past = past.digest()
             self._ticks = moment.ticks
             self._sight = None
-        # -100 is a sign, and no loss of the points that were earned.
+        # -100 is a sign and no score: such an episode ends with 0 points.
         self._score = max(moment.score, 0)
         self._paid = self._score
         return moment

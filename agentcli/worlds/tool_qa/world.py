@@ -127,7 +127,9 @@ def insight_of(context: Context) -> Insight:
 
 def _calls(context: Context) -> Iterator[tuple[ToolCall, str]]:
     """The calls that were made, each with the text that followed."""
-    for action, text in zip(context.actions, context.observations[1:], strict=True):
+    # What was seen in other copies of the environment stands before.
+    texts = context.observations[-len(context.actions) - 1 :]
+    for action, text in zip(context.actions, texts[1:], strict=True):
         call = read_call(action)
         if call:
             yield call, text

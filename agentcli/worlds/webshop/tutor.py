@@ -18,7 +18,7 @@ from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.records.calls import read_call
 from agentcli.records.files import derive_seed
 from agentcli.worlds.generated import Habits, indulges
-from agentcli.worlds.webshop.engine import BACK, BUY, NEXT, PREVIOUS, SUB_PAGES, click
+from agentcli.worlds.webshop.engine import BACK, BUY, NEXT, PREVIOUS, click
 from agentcli.worlds.webshop.generator import KINDS
 from agentcli.worlds.webshop.goals import FUNCTION_WORDS
 from agentcli.worlds.webshop.products import Product
@@ -30,6 +30,7 @@ _OPTIONS = re.compile(r"^([^:]*) with ([^:]{1,40}: .*)$")
 _OPENING = re.compile(r"^(find me|i am looking for|i need|i want) ", re.IGNORECASE)
 _DOLLARS = re.compile(r"\$([\d.]+)")
 _WORD = re.compile(r"\w[\w'-]*")
+_OPTION_NAMES = {name for kind in KINDS.values() for name in kind.options}
 
 
 class Wish(NamedTuple):
@@ -92,6 +93,18 @@ class Item:
         # A page shows a range; what is paid inside it is not known before the purchase.
         return sum(self.prices) / len(self.prices) > wish.limit
 
+    def options(self, wish: Wish) -> dict[str, str]:
+        """Each value with its option's name; a shared one counts for the last."""
+        names = _OPTION_NAMES.union(dict(wish.options))
+        options = {}
+        name = ""
+        for piece in self.values:
+            if piece in names:
+                name = piece
+            else:
+                options[piece] = name
+        return options
+
 
 class Page(NamedTuple):
     """A page as its text shows it."""
@@ -133,15 +146,18 @@ class ShopKnowledge:
         """Numbers of the pages of results that were seen."""
         self.item: Item | None = None
         """The product whose page, or sub-page, is open."""
+        self.chosen: set[str] = set()
+        """The wanted values that are chosen of the product whose page is open."""
         for text, action in _with_actions(context):
             self._learn(read_page(text), action)
-        self.chosen = self._choices(context)
 
     def _learn(self, page: Page, action: str) -> None:
         if page.kind == "other":
             return
         before = self.page
         self.page = page
+        if page.kind in ("search", "results"):
+            self.item, self.chosen = None, set()
         if page.kind == "results":
             self._learn_results(page)
         elif page.kind == "item":
@@ -151,18 +167,31 @@ class ShopKnowledge:
             # Coming back from a sub-page, or choosing an option, is no new visit.
             item.visits += before.kind == "results"
             self.item = item
+            # On a sub-page a click on a value is refused.
+            if before.kind == "item":
+                self._choose(item.options(self.wish), action)
         elif page.kind == "sub" and self.item is not None:
             self.item.texts += " " + " ".join(page.pieces).lower()
             self.item.read.add(action)
 
     def _learn_results(self, page: Page) -> None:
         self.pages_read.add(page.number)
-        self.item = None
         first = page.pieces.index("Next >") + 1
         self.hits = []
         for place in range(first, len(page.pieces) - 2, 3):
             asin, title, price = page.pieces[place : place + 3]
             self.hits.append(self._item(asin.lower(), title, price))
+
+    def _choose(self, options: dict[str, str], value: str) -> None:
+        """Learns from a click: a value that is not wanted replaces the one that is."""
+        if value not in options:
+            return
+        if any(value == wanted for _, wanted in self.wish.options):
+            self.chosen.add(value)
+            return
+        for other in list(self.chosen):
+            if options.get(other) == options[value]:
+                self.chosen.remove(other)
 
     def _item(self, asin: str, title: str, price: str) -> Item:
         item = self.items.get(title)
@@ -172,19 +201,6 @@ class ShopKnowledge:
         # The page of a product does not show its asin; a page of results does.
         item.asin = item.asin or asin
         return item
-
-    def _choices(self, context: Context) -> tuple[str, ...]:
-        """The values that were clicked since the product's page was opened."""
-        chosen: list[str] = []
-        if self.item is None:
-            return ()
-        for action in reversed(context.actions):
-            text = clicked(action)
-            if text in self.item.values:
-                chosen.append(text)
-            elif text not in (*SUB_PAGES, PREVIOUS, BUY):
-                break
-        return tuple(chosen)
 
 
 def clicked(action: str) -> str:

@@ -142,6 +142,9 @@ def test_spaces_are_texts() -> None:
     value = {"at": np.int64(3), "speed": np.array([0.123456, -1])}
     assert text_of(both, value) == "at: 3\nspeed: 0.1235 -1"
     assert text_of(spaces.Tuple((spaces.Discrete(2), spaces.MultiBinary(3))), (1, np.array([0, 1, 1]))) == "1, 0 1 1"
+    assert text_of(spaces.MultiDiscrete([20000, 20000]), np.array([12345, 12346])) == "12345 12346"
+    assert text_of(spaces.Box(0, 99999, (2,), np.int64), np.array([12349, 7])) == "12349 7"
+    assert text_of(spaces.Box(0, 1, (2,), np.bool_), np.array([True, False])) == "1 0"
     assert plain("\n\x1b[41mS\x1b[0mFFF\nFHFH\n") == "[S]FFF\nFHFH"
 
 

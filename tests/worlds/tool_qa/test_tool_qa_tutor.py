@@ -127,6 +127,19 @@ def test_a_tiny_tokenizer_holds_every_word_of_another_split(world: ToolQaWorld, 
         assert "error: not" not in engine.snapshot().text
 
 
+@pytest.mark.parametrize("calls", [0, 2])
+def test_what_other_copies_have_seen_stands_before_and_is_left_out(
+    world: ToolQaWorld, engine: ToolQaEngine, calls: int
+) -> None:
+    task = next(task for task in world.tasks("train") if task.attributes["template"] == "mass")
+    whole = episode(world, engine, task, 0, SOUND)
+    texts = whole.observations[: calls + 1]
+    alone = msgspec.structs.replace(whole, observations=texts, actions=whole.actions[:calls])
+    pooled = msgspec.structs.replace(alone, observations=(texts[0], "units: 7 day", *texts))
+    assert world.compact(pooled) == world.compact(alone)
+    assert world.next(pooled, 0, SOUND) == world.next(alone, 0, SOUND)
+
+
 def test_hostile_contexts_are_read(world: ToolQaWorld) -> None:
     task = world.tasks("train")[0]
     for instruction, texts, actions in (

@@ -120,6 +120,7 @@ def test_the_calculator_agrees_with_python(first: int, second: int, third: int) 
         ("solve(sqrt(2) * x = 2)", "x = 1.414213562"),
         ("diff(x ^ 2, x)", "2*x"),
         ("diff(x ^ 2, 1 / 2)", "1"),
+        ("solve(+x = +3)", "x = 3"),
     ],
 )
 def test_algebra_solves(formula: str, result: str) -> None:

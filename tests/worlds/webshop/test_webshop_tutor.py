@@ -18,8 +18,10 @@ def shop() -> WebshopWorld:
     return WebshopWorld(EnvironmentSettings(name="webshop", options={"products": 200}))
 
 
-def play(shop: WebshopWorld, task: Task, seed: int, habits: WebshopHabits) -> tuple[Any, list[Context], list[str]]:
-    """The last observation, the contexts of all decisions, and the actions."""
+def play(
+    shop: WebshopWorld, task: Task, seed: int, habits: WebshopHabits, stray: dict[int, str] | None = None
+) -> tuple[Any, list[Context], list[str]]:
+    """The last observation, the contexts of all decisions, and the actions; some are not the expert's."""
     engine = shop.engine()
     started = engine.start(task)
     observation = started.observation
@@ -32,7 +34,7 @@ def play(shop: WebshopWorld, task: Task, seed: int, habits: WebshopHabits) -> tu
     contexts = []
     while observation.end is None and len(contexts) < 20:
         contexts.append(context)
-        action = shop.next(context, seed, habits).action
+        action = (stray or {}).get(len(contexts)) or shop.next(context, seed, habits).action
         observation = engine.step(action)
         assert observation.accepted, action
         context = Context(
@@ -114,6 +116,63 @@ def test_after_an_unreadable_response_the_tutor_goes_by_the_last_page(shop: Webs
     )
     assert shop.next(after, 0, SOUND) == shop.next(before, 0, SOUND)
     assert shop.compact(after) == shop.compact(before) + "\nlast nothing"
+
+
+RESULTS = (
+    "'Back to Search' [SEP] 'Page 1 (Total results: 1)' [SEP] 'Next >' [SEP] 'B000000001' [SEP] 'A rug' [SEP] '$5.00'"
+)
+ITEM = " [SEP] ".join(
+    f"'{piece}'"
+    for piece in (
+        *("Back to Search", "< Prev", "color", "black", "grey", "size", "8", "9"),
+        *("A rug", "Price: $5.00", "Rating: N.A.", "Description", "Features", "Reviews", "Buy Now"),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("clicks", "standing"),
+    [
+        (("grey", "8"), ["chosen", "chosen"]),
+        (("grey", "8", "black"), ["here", "chosen"]),
+        (("grey", "8", "black", "grey"), ["chosen", "chosen"]),
+        (("grey", "", "8", "nonsense"), ["chosen", "chosen"]),
+        (("grey", "color"), ["chosen", "here"]),
+    ],
+)
+def test_a_value_stands_until_another_of_its_option_replaces_it(
+    shop: WebshopWorld, clicks: tuple[str, ...], standing: list[str]
+) -> None:
+    """An unreadable or refused response changes nothing."""
+    texts = [ITEM if click else "The response held no readable action." for click in clicks]
+    context = Context(
+        task=shop.tasks("test")[0],
+        instruction="Find me a rug with color: grey, and size: 8",
+        observations=("'Search'", RESULTS, ITEM, *texts),
+        actions=("search[rug]", "click[b000000001]", *(f"click[{click}]" if click else "" for click in clicks)),
+    )
+    lines = shop.compact(context).split("\n")
+    assert lines[2:4] == [f"grey color {standing[0]}", f"8 size {standing[1]}"]
+    wanted = dict(zip(standing, ("click[grey]", "click[8]"), strict=True))
+    assert shop.next(context, 0, SOUND).action == wanted.get("here", "click[buy now]")
+
+
+def test_a_value_clicked_on_a_sub_page_is_not_chosen(shop: WebshopWorld) -> None:
+    sub_page = "'Back to Search' [SEP] '< Prev' [SEP] 'Soft.'"
+    context = Context(
+        task=shop.tasks("test")[0],
+        instruction="Find me a rug with color: grey, and size: 8",
+        observations=("'Search'", RESULTS, ITEM, sub_page, sub_page, ITEM),
+        actions=("search[rug]", "click[b000000001]", "click[features]", "click[grey]", "click[< prev]"),
+    )
+    assert "grey color here" in shop.compact(context).split("\n")
+
+
+def test_whoever_went_back_to_the_search_page_searches_again(shop: WebshopWorld) -> None:
+    task = shop.tasks("train")[0]
+    last, _, actions = play(shop, task, 1, SOUND, stray={3: "click[back to search]"})
+    assert actions[3].startswith("search[")
+    assert last.end == "success"
 
 
 def test_a_shop_without_hits_ends_in_rest(shop: WebshopWorld) -> None:

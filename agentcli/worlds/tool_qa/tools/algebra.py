@@ -231,6 +231,8 @@ def _formula(node: ast.expr) -> Any:
             return sympy.Symbol(name, real=True)
         case ast.UnaryOp(op=ast.USub()):
             return -_formula(node.operand)
+        case ast.UnaryOp(op=ast.UAdd()):
+            return _formula(node.operand)
         case ast.BinOp():
             left, right = _formula(node.left), _formula(node.right)
             return calculator.combined(node, left, right, OPERATORS)
