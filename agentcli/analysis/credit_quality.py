@@ -483,10 +483,12 @@ def grpo_factor(leaves: int, success: float, reward: float = 1.0) -> float:
     total = 0.0
     for won in range(1, leaves):
         lost = leaves - won
-        chance = math.comb(leaves, won) * success**won * (1 - success) ** lost
+        # The chance of such a group over p (1 - p), which has a limit at p = 0 and 1.
+        chance = success ** (won - 1) * (1 - success) ** (lost - 1)
+        chance *= math.comb(leaves, won)
         std = reward * math.sqrt(won * lost / (leaves * (leaves - 1)))
         total += chance * reward * won * lost / (leaves**2 * (std + EPSILON))
-    return total / (success * (1 - success))
+    return total
 
 
 class Script:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 from msgspec.structs import replace
 
-from agentcli.analysis.advice import draws
+from agentcli.analysis.advice import draws, redraws
 from agentcli.analysis.compare_training import read_iteration
 from agentcli.analysis.tree_measures import (
     measure_steps,
@@ -74,12 +74,13 @@ def results(made: StudyPlan, rules: Sequence[str] = ()) -> StudyResults:
     gains = list(differences(outcomes, reference, began, made.study.equal))
     for one in gains:
         _add_paper(made.study, one)
+    lacking = [*untold(made.study, gains), *unmeasured(made.study, outcomes)]
     return StudyResults(
         study=msgspec.to_builtins(made.study),
         outcomes=outcomes,
         differences=gains,
         unlike=list(unlike(outcomes, reference, made.study.equal)),
-        rules=[*rules, *_untold(made.study, gains), *unmeasured(made.study, outcomes)],
+        rules=[*rules, *lacking, *unlike_tasks(made, outcomes)],
     )
 
 
@@ -96,17 +97,31 @@ def _add_paper(study: Study, one: SeedDifference) -> None:
             one.verdict = verdict_of(one, one.paper_gain)
 
 
-def _untold(study: Study, gains: Sequence[SeedDifference]) -> Iterator[str]:
-    """The paper's figures that stand beside no gain."""
-    told = {(one.paper, one.panel, one.measure) for one in gains}
+def untold(study: Study, gains: Sequence[SeedDifference]) -> Iterator[str]:
+    """The paper's figures that stand beside no gain, and why. Names arms if not all."""
+    told = {(one.panel, one.measure, one.arm): one.paper for one in gains}
     for result in study.results:
         paper = f"{result.paper}, {result.table}"
         panel, measure = study.panel_of(result), result.measure
-        if (paper, panel, measure) in told:
-            continue
-        others = [name for name, *place in told if name and place == [panel, measure]]
-        why = f"{others[0]} stands there" if others else "its arms were not compared"
-        yield f"no gain beside {paper} ({panel}: {measure}): {why}"
+        arms = [arm for arm in result.figures if arm != study.reference]
+        lacking: dict[str, list[str]] = {}
+        # Figures of the reference alone stand beside no gain either.
+        for arm in arms or [study.reference]:
+            other = told.get((panel, measure, arm))
+            if other == paper:
+                continue
+            if other is not None:
+                why = f"{other} stands there"
+            elif study.reference not in result.figures:
+                why = f"it has no figure of {study.reference}"
+            elif any((one.panel, one.arm) == (panel, arm) for one in gains):
+                why = f"{measure} was not measured"
+            else:
+                why = "its arms were not compared"
+            lacking.setdefault(why, []).append(arm)
+        for why, of in lacking.items():
+            named = "" if len(of) >= len(arms) else f" of {', '.join(of)}"
+            yield f"no gain beside {paper} ({panel}: {measure}{named}): {why}"
 
 
 def unmeasured(study: Study, outcomes: Sequence[ArmOutcome]) -> Iterator[str]:
@@ -121,6 +136,28 @@ def unmeasured(study: Study, outcomes: Sequence[ArmOutcome]) -> Iterator[str]:
         empty = [one for one in outcomes if set(one.courses.get(measure, ())) == {None}]
         if empty:
             yield f"no {measure} in the training of {_named(empty)}"
+
+
+def unlike_tasks(made: StudyPlan, outcomes: Sequence[ArmOutcome]) -> Iterator[str]:
+    """Which arms and starts played other tasks of a panel than the reference did."""
+    reference = made.study.reference
+    for label in made.study.panels:
+        tasks = {}
+        for one in outcomes:
+            run = RunDirectory(made.out / str(one.seed) / one.arm)
+            file = run.evaluation(label).with_suffix(".json")
+            summary = read_json(file, EvaluationSummary)
+            tasks[one.arm, one.seed] = summary.panel.sha256
+        others = []
+        for one in outcomes:
+            own = tasks[one.arm, one.seed]
+            if tasks.get((reference, one.seed), own) != own:
+                others.append(one)
+        if others:
+            yield (
+                f"{_named(others)} played other tasks of {label} than {reference}; "
+                "evaluation.tasks and evaluation.budget decide which"
+            )
 
 
 def _named(outcomes: Iterable[ArmOutcome]) -> str:
@@ -276,9 +313,11 @@ def add_loop(
         "steps": cost.ledger.steps,
         "tokens": cost.ledger.generated_tokens,
         "trajectories": cost.leaves,
-        "responses": cost.responses.updated if cost.responses else 0,
-        "updates": cost.updates or 0,
     }
+    if cost.responses is not None:
+        outcome.totals["responses"] = cost.responses.updated
+    if cost.updates is not None:
+        outcome.totals["updates"] = cost.updates
 
 
 def holds_all(loop: Path) -> bool:
@@ -312,9 +351,11 @@ def from_scratch(folder: Path) -> FromScratch:
     """Success and entropy of an iteration's draws; errored ones are left out."""
     wins: list[bool] = []
     steps: list[Step] = []
-    for tree in read_records(RunDirectory(folder).existing_trees(), Tree):
+    run = RunDirectory(folder)
+    redrawn = redraws(run)
+    for tree in read_records(run.existing_trees(), Tree):
         drawn: dict[int, Step] = {}
-        for leaf in draws(tree):
+        for leaf in draws(tree, redrawn):
             if leaf.outcome is not Outcome.ERRORED:
                 wins.append(leaf.outcome is Outcome.SUCCESS)
                 drawn |= {step.id: step for step in path(tree, leaf)}
@@ -438,21 +479,26 @@ def unlike(
 ) -> Iterator[str]:
     """What the arms spent unequally, for instance "steps: carl 0.62 of grpo's".
 
-    equal: what is looked at.
+    equal: what is looked at, over the seeds that an arm and the reference both have.
     """
+    loops = grouped((one.arm, one) for one in outcomes if one.totals)
+    bases = {one.seed: one.totals for one in loops.pop(reference, [])}
     for name in equal:
-        spent = grouped((one.arm, one.totals[name]) for one in outcomes if one.totals)
-        means = {arm: fmean(totals) for arm, totals in spent.items()}
-        base = means.get(reference)
-        if base is None:
-            continue
-        if base == 0:
+        if bases and not any(base.get(name) for base in bases.values()):
             yield f"{name}: {reference} has none, or it is not known"
             continue
         parts = []
-        for arm, mean in means.items():
-            if abs(mean / base - 1) > ALIKE:
-                parts.append(f"{arm} {mean / base:.2f}")
+        for arm, ended in loops.items():
+            paired = [
+                (one.totals, bases[one.seed]) for one in ended if one.seed in bases
+            ]
+            known = [pair for pair in paired if all(name in totals for totals in pair)]
+            spent = sum(totals[name] for totals, _ in known)
+            base = sum(totals[name] for _, totals in known)
+            if paired and base == 0:
+                yield f"{name}: of {arm} not known, or {reference} has none there"
+            elif paired and abs(spent / base - 1) > ALIKE:
+                parts.append(f"{arm} {spent / base:.2f}")
         if parts:
             yield f"{name}: {', '.join(parts)} of {reference}'s"
 

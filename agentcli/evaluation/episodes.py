@@ -125,7 +125,9 @@ def ending(trajectory: Sequence[Step]) -> str:
         Validity.INADMISSIBLE: validities.count(Validity.INADMISSIBLE),
         REPEATED: repeated,
     }
+    # A step in several copies has a move in each, and repetitions are of moves.
+    moves = sum(len(acts_by_copy(step)) for step in tail)
     for name, count in counts.items():
-        if 2 * count > len(tail):
+        if 2 * count > (moves if name == REPEATED else len(tail)):
             return name
     return outcome

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 from msgspec import Meta, field
 
 from agentcli.errors import UsageError
-from agentcli.records.section import Count, Section
+from agentcli.records.section import Count, Section, value_at
 from agentcli.records.types import SCHEMA_VERSION, Record
 
 LARGEST_SEED = 2**31 - 1
@@ -306,6 +306,36 @@ class Study(Section, kw_only=True):
         """The settings in which an arm differs."""
         return {key: value for key, value in self.arms[arm].items() if key != START}
 
+    def refuse_dropped_trees(self, kept: str, part: str, label: str) -> None:
+        """Raises UsageError where measures would lack trees that an evaluation drops.
+
+        kept: `evaluation.trees` of the arm or start `part` on the panel `label`.
+        """
+        lost: list[str] = [
+            name for name in self.measures if name in get_args(TreeMeasured)
+        ]
+        if self.by_step and label == next(iter(self.panels)):
+            lost.append("by_step")
+        if lost and kept != "all":
+            raise UsageError(
+                f"{self._place_of('evaluation.trees', part, label)}: {kept} drops trees "
+                f"in which {', '.join(lost)} of {label} would be measured; write "
+                "evaluation.trees: all"
+            )
+
+    def _place_of(self, key: str, part: str, label: str) -> str:
+        """Where a setting of an evaluation stands; its name alone if in the preset."""
+        places = {f"panels.{label}.settings": self.panels[label].settings}
+        if part in self.arms:
+            places[f"arms.{part}"] = self.arms[part]
+        else:
+            places[f"starts.{part}.settings"] = self.starts[part].settings
+        places["settings"] = self.settings
+        for place, values in places.items():
+            if value_at(values, key) is not None:
+                return f"{place}.{key}"
+        return key
+
     def panel_of(self, result: PaperResult) -> str:
         """The panel of a paper's figure."""
         return result.panel or next(iter(self.panels))
@@ -351,7 +381,7 @@ class ArmOutcome(Record, kw_only=True):
     None where there is nothing to measure.
     """
     totals: dict[Spent, float] = field(default_factory=dict)
-    """Sums over the loop."""
+    """Sums over the loop; what is not known is left out."""
 
 
 class SeedDifference(Record, kw_only=True):

@@ -286,6 +286,7 @@ def _check(made: StudyPlan) -> None:
                 settings = layers.resolve(made.study.preset, [copy])
                 make_credit(settings.credit)
                 _refuse_own_place(settings, json.loads(text))
+                _refuse_dropped_trees(made, path, settings.evaluation.trees)
                 # Only the loops of arms grow trees: evaluations play chains.
                 if name in made.arms:
                     _check_attempts(made.study, settings.evaluation.k)
@@ -304,6 +305,14 @@ def _refuse_own_place(settings: Settings, given: Values) -> None:
         )
     if "seed" in given:
         raise UsageError("seed: the study's own is used; name it as seeds")
+
+
+def _refuse_dropped_trees(made: StudyPlan, file: Path, kept: str) -> None:
+    """Raises UsageError for evaluations with the settings `file` that lack trees."""
+    for command in (one for chain in made.chains for one in chain.commands):
+        stage, _, label = command.stage.partition("/")
+        if stage == "evaluation" and str(file) in command.words:
+            made.study.refuse_dropped_trees(kept, command.folder.name, label)
 
 
 def _check_arm(

@@ -127,6 +127,8 @@ def test_the_factor_of_two_trajectories_by_hand() -> None:
     assert grpo_factor(2, 0.3) == pytest.approx(math.sqrt(0.5), abs=1e-5)
     # With ever more trajectories, s is the outcomes' own deviation.
     assert grpo_factor(400, 0.3) == pytest.approx(1 / math.sqrt(0.3 * 0.7), rel=0.01)
+    # Where all or none succeed it is the limit: one of eight is otherwise, 8 (1 - p) 7 / (64 s (1 - p)).
+    assert grpo_factor(8, 1.0) == grpo_factor(8, 0.0) == pytest.approx(7 / math.sqrt(8), abs=1e-5)
 
 
 def test_the_step_term_of_gigpo_and_rewardflow_doubles_grpo_at_a_single_decision() -> None:

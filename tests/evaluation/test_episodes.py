@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from agentcli.evaluation.episodes import ENDINGS, ending
 from agentcli.records.types import Outcome, Validity
-from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, chains, walk
+from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, chains, move, walk
 
 CONCEPTS = Path(__file__).parents[2] / "docs/concepts.md"
 MALFORMED = {"validity": Validity.MALFORMED, "action": None}
@@ -26,6 +26,17 @@ MALFORMED = {"validity": Validity.MALFORMED, "action": None}
     ],
 )
 def test_how_a_trajectory_ended(steps: list[dict[str, Any]], expected: str) -> None:
+    assert ending(chains([steps]).steps) == expected
+
+
+@pytest.mark.parametrize(("last", "expected"), [(1, "truncated"), (3, "repeated")])
+def test_a_step_repeats_only_as_much_as_its_copies_do(last: int, expected: str) -> None:
+    """Four copies; in the `last` of five steps all of them repeat their first move, four moves of twenty each."""
+    kinds = [0, *range(1, 6 - last), *last * [0]]
+    steps: list[dict[str, Any]] = []
+    for kind in kinds:
+        steps.append({"moves": [move(copy, f"a{kind}", f"s{kind}") for copy in range(1, 5)], "outcome": None})
+    steps[-1]["outcome"] = TRUNCATED
     assert ending(chains([steps]).steps) == expected
 
 
