@@ -55,6 +55,8 @@ def _broken(word: str, what: Any, value: Any, schema: dict[str, Any], root: dict
             return f"{at}: above maximum" if value > what else None
         case "exclusiveMinimum":
             return f"{at}: not above minimum" if value <= what else None
+        case "exclusiveMaximum":
+            return f"{at}: not below maximum" if value >= what else None
         case "required":
             return next((f"{at}.{name}: missing" for name in what if name not in value), None)
         case "properties":
