@@ -108,6 +108,14 @@ class Context(msgspec.Struct, kw_only=True, frozen=True):
     pictures: tuple[Picture, ...] = ()
     """Observation.pictures of the last observation."""
 
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The observations of this copy alone.
+
+        In the context of an expert in several copies, those of the others come first.
+        """
+        return self.observations[-len(self.actions) - 1 :]
+
 
 class Card(msgspec.Struct, kw_only=True, frozen=True):
     """The facts about a world that can be known without an engine."""

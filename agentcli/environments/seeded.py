@@ -97,7 +97,7 @@ def moves_of(context: Context) -> list[tuple[str, str]]:
 
     Without responses that could not be read: the text after those is not the world's.
     """
-    past = zip(("", *context.actions), context.observations, strict=True)
+    past = zip(("", *context.actions), context.own, strict=True)
     return [move for place, move in enumerate(past) if move[0] or not place]
 
 

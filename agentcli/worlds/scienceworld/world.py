@@ -99,8 +99,7 @@ class Awareness(NamedTuple):
 def awareness_of(context: Context) -> Awareness:
     """Reads a context. Raises DataError for a task that this tutor does not know."""
     goal = _goal(context.instruction)
-    # What was seen in other copies of the environment stands before.
-    texts = context.observations[-len(context.actions) - 1 :]
+    texts = context.own
     at = _room(texts[0]) or "hallway"
     holding = focused = ""
     for action, text in zip(context.actions, texts[1:], strict=True):

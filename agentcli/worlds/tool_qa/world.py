@@ -127,9 +127,7 @@ def insight_of(context: Context) -> Insight:
 
 def _calls(context: Context) -> Iterator[tuple[ToolCall, str]]:
     """The calls that were made, each with the text that followed."""
-    # What was seen in other copies of the environment stands before.
-    texts = context.observations[-len(context.actions) - 1 :]
-    for action, text in zip(context.actions, texts[1:], strict=True):
+    for action, text in zip(context.actions, context.own[1:], strict=True):
         call = read_call(action)
         if call:
             yield call, text

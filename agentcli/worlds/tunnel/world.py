@@ -156,7 +156,7 @@ class TunnelWorld:
     def compact(self, context: Context) -> str:
         """What is seen, the doors that were tried here, and the last action."""
         last = context.actions[-1] or "nothing" if context.actions else "nothing"
-        lines = [_moves(context)[-1][1], f"last {last}"]
+        lines = [moves_of(context)[-1][1], f"last {last}"]
         tried = self._tried(context)
         if tried:
             lines.insert(1, f"tried {' '.join(tried)}")
@@ -184,7 +184,7 @@ class TunnelWorld:
         if self.options.secret:
             tried = self._tried(context)
             return rng.choice([door for door in doors if door not in tried] or doors)
-        words = _moves(context)[-1][1].removeprefix(WRONG).split()
+        words = moves_of(context)[-1][1].removeprefix(WRONG).split()
         passage = int(words[1]) - 1 if words[0] == "passage" else 0
         return right_door(self.options, passage, words[-1])
 
@@ -194,7 +194,7 @@ class TunnelWorld:
         if self.options.wrong != "back":
             return tried
         doors = COLOURS[: self.options.doors]
-        for (_, before), (action, after) in pairwise(_moves(context)):
+        for (_, before), (action, after) in pairwise(moves_of(context)):
             verb, _, colour = " ".join(action.lower().split()).partition(" ")
             # On the way there is no door to open, and the text has a distance or none.
             at_doors = "doors" in before and "to doors" not in before
@@ -203,9 +203,3 @@ class TunnelWorld:
             # A right door ends the search at these doors.
             tried = [*tried, colour] if after.startswith(WRONG) else []
         return tried
-
-
-def _moves(context: Context) -> list[tuple[str, str]]:
-    """The moves of this copy; what was seen in others stands before its texts."""
-    texts = context.observations[-len(context.actions) - 1 :]
-    return moves_of(msgspec.structs.replace(context, observations=texts))
