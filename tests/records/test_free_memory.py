@@ -77,11 +77,12 @@ def thawed() -> Iterator[None]:
     gc.freeze()
 
 
-def test_collections_pass_over_what_there_was_before() -> None:
-    frozen = gc.get_freeze_count()
+def test_who_passes_over_objects_already_goes_on_to() -> None:
+    """Nothing more is frozen, and nothing is thawed. The count may fall: what was frozen may still be freed."""
+    new: list[str] = []
     with modules_passed_over():
-        assert gc.get_freeze_count() == frozen > 0
-    assert gc.get_freeze_count() == frozen
+        assert any(walked is new for walked in gc.get_objects())
+    assert gc.get_freeze_count() > 10_000
 
 
 @pytest.mark.usefixtures("thawed")
