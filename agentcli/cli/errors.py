@@ -58,6 +58,11 @@ def one_line_errors(how_to_go_on: Callable[[], str]) -> Iterator[None]:
             raise
         raise _end(_refused_by_system(error, how_to_go_on), FAILED) from error
     except (Exception, SystemExit) as error:
+        # A table of rich ends the program where the reader closed the pipe.
+        if isinstance(error, SystemExit) and isinstance(
+            cause := error.__context__, BrokenPipeError
+        ):
+            raise cause from None
         text = _unexpected(error)
         if lacks_memory(error):
             text = f"{shortage()}, then {how_to_go_on()}"

@@ -169,7 +169,16 @@ def shell(line: str, unbuffered: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("line", ["preset list | head -1", "schema tree | true", "preset show quickstart | true"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "preset list | head -1",
+        "preset list | true",
+        "schema tree | true",
+        "preset show quickstart | true",
+        "doctor | true",
+    ],
+)
 def test_a_pipe_that_closes_early_is_no_error_message(line: str, unbuffered: str) -> None:
     assert shell(f"agentcli {line}", unbuffered).stderr == ""
 
