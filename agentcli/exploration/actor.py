@@ -9,7 +9,7 @@ concurrency.
 import asyncio
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,9 +19,11 @@ import msgspec
 
 from agentcli.environments.protocol import Context, World
 from agentcli.errors import EngineError, PolicyError, PromptTooLongError, UsageError
-from agentcli.exploration.answer_judge import SETTING, exam_at, judge_answer
+from agentcli.exploration.answer_judge import SETTING, judge_end
 from agentcli.exploration.distinct import Draws
 from agentcli.exploration.nodes import (
+    NO_REPLY,
+    UNASKED,
     UNSAID,
     Lineage,
     Node,
@@ -43,19 +45,10 @@ from agentcli.records.files import derive_seed
 from agentcli.records.pictures import pictures_of
 from agentcli.records.settings import PolicySettings, Settings
 from agentcli.records.siblings import by_place, was_sampled
-from agentcli.records.types import Ledger, Outcome, Step, StopReason, Task, Tree
+from agentcli.records.types import Ledger, Outcome, Step, Task, Tree
 
 if TYPE_CHECKING:
     from agentcli.environments.engines.pool import EnginePool, State
-
-NO_REPLY = Reply(text="")
-"""Stands for the response where the policy failed to answer."""
-
-UNASKED = Reply(text="", stop=StopReason.OVERLONG, mask="the prompt is too long")
-"""Stands for the response to an overlong prompt, where that fails the task.
-
-Its mask keeps it out of training, because the policy said nothing.
-"""
 
 PARSER = """\
 An agent was asked:
@@ -100,19 +93,22 @@ class Steps:
             if lineage[:1] in roots:
                 self.leave_out(lineage)
 
-    def drop_unfinished(self, minimum: int) -> bool:
+    def drop_unfinished(self, minimum: int, broken: Container[Lineage]) -> bool:
         """Leaves out every unfinished trajectory.
 
-        Does nothing and returns False unless at least `minimum` ended without an error.
+        Does nothing and returns False unless at least `minimum` ended without an error;
+        what leads through a step named in `broken` will be made one.
         """
         finished = 0
         whole: set[Lineage] = set()
         for lineage, step in self._kept.items():
             if step.outcome is None:
                 continue
-            if step.outcome is not Outcome.ERRORED:
+            path = [lineage[:depth] for depth in range(len(lineage) + 1)]
+            is_broken = any(place in broken for place in path)
+            if step.outcome is not Outcome.ERRORED and not is_broken:
                 finished += 1
-            whole.update(lineage[: depth + 1] for depth in range(len(lineage)))
+            whole.update(path)
         if finished < minimum:
             return False
         for lineage in self._kept.keys() - whole:
@@ -124,7 +120,7 @@ class Steps:
 
         Returns False if there is none.
         """
-        last_steps = [self._kept[lineage] for lineage in self._leaves()]
+        last_steps = [self._kept[lineage] for lineage in self.leaves()]
         unfinished = [step for step in last_steps if step.outcome is None]
         for step in unfinished:
             _fail(step, why)
@@ -133,12 +129,13 @@ class Steps:
     def fail_below(self, lineage: Lineage, why: str) -> None:
         """Makes the leaves at or below a step errored.
 
-        If there are none, makes all leaves of the tree errored.
+        If there are none, since the step was left out, makes those errored that begin
+        with the same first step.
         """
-        leaves = self._leaves()
+        leaves = self.leaves()
         depth = len(lineage)
         below = [leaf for leaf in leaves if leaf[:depth] == lineage]
-        for leaf in below or leaves:
+        for leaf in below or [leaf for leaf in leaves if leaf[:1] == lineage[:1]]:
             step = self._kept[leaf]
             # Only the first fault of a leaf is reported.
             if step.outcome is not Outcome.ERRORED:
@@ -182,11 +179,12 @@ class Steps:
         # What was left out is no part of the tree, and so nobody's sibling.
         at_start, of_forks = by_place(self._kept.values())
         siblings = at_start.plus(of_forks)
-        ledger.leaves = len(self._leaves())
+        ledger.leaves = len(self.leaves())
         ledger.siblings = siblings.steps
         ledger.distinct_siblings = siblings.distinct
 
-    def _leaves(self) -> list[Lineage]:
+    def leaves(self) -> list[Lineage]:
+        """The ends of all trajectories so far, finished or not."""
         inner = {lineage[:-1] for lineage in self._kept}
         return [lineage for lineage in self._kept if lineage not in inner]
 
@@ -387,7 +385,8 @@ class Actor:
         The seed is derived from the node's lineage, the name and `index`, the number of
         the question at the node. Tokens are charged. If the model fails, the fault is
         returned instead of a reply, and `tree` makes the leaves at or below the node
-        errored (all leaves if there are none there). With `of_response`, the question
+        errored (those of its trajectories from the initial state if there are none
+        there). With `of_response`, the question
         is about one response that was not executed yet, and the caller puts the fault
         in its `error`: its siblings stay. A policy without a model answers with an
         action, so it cannot be asked at the end of a trajectory. Raises UsageError for
@@ -472,19 +471,24 @@ class Actor:
 
         With at least `rollout.minimum_leaves` finished leaves (or `rollout.leaves`, if
         fewer), drops the unfinished trajectories; their cost stays charged. Otherwise
-        every unfinished trajectory, at least one, ends in an errored leaf.
+        every unfinished trajectory, at least one, ends in an errored leaf; where all
+        leaves are needed, so do those that have no step yet.
         """
         rollout = self.settings.rollout
         why = (
             f"the tree was not finished within {rollout.deadline_seconds:g} s "
             "(rollout.deadline_seconds)"
         )
-        enough = min(rollout.minimum_leaves, rollout.leaves)
-        if self._steps.drop_unfinished(enough) or self._steps.fail_unfinished(why):
-            return self.tree(rollout.method)
-        # Too few trajectories were begun, and none is unfinished.
-        lineage, step = errored_leaf(self.task, self._steps.next_root(), why)
-        self._steps.keep(lineage, step)
+        needed = min(rollout.minimum_leaves, rollout.leaves)
+        broken = {lineage for lineage, _, _ in self._unanswered}
+        if not self._steps.drop_unfinished(needed, broken):
+            has_failed = self._steps.fail_unfinished(why)
+            missing = int(not has_failed)
+            if needed == rollout.leaves:
+                missing = needed - len(self._steps.leaves())
+            for _ in range(missing):
+                root = self._steps.next_root()
+                self._steps.keep(*errored_leaf(self.task, root, why))
         return self.tree(rollout.method)
 
     async def _parsed(
@@ -506,15 +510,11 @@ class Actor:
 
     async def _judge(self, end: Node, step: Step) -> None:
         """Puts the answer judge's verdict in the place of an answer's outcome."""
-        exam = exam_at(self.world, self.task, step)
-        if exam is None:
-            return
-        judged = await judge_answer(partial(self.ask, SETTING, end), exam)
+        ask = partial(self.ask, SETTING, end)
+        judged = await judge_end(self.world, self.task, step, ask)
         if isinstance(judged, str):
             self.fail(end, judged)
         elif judged is not None:
-            is_right = judged.judgement == "Correct"
-            step.outcome = Outcome.SUCCESS if is_right else Outcome.FAILURE
             self.note(end, judgement=judged.judgement)
 
     def _request(self, node: Node, index: int, attempt: int) -> Request:

@@ -68,6 +68,27 @@ def exam_at(world: World, task: Task, step: Step) -> Exam | None:
     return world.exam(task, step.action) if isinstance(world, Examining) else None
 
 
+async def judge_end(
+    world: World, task: Task, step: Step, ask: Ask
+) -> Judgement | str | None:
+    """Puts the judge's verdict in the place of an answer's outcome.
+
+    Until there is one, the step has no outcome: at a deadline its trajectory is
+    unfinished. Returns the judgement, or why there is none; None if the step is not an
+    answer, or `ask` has arranged for an errored leaf.
+    """
+    exam = exam_at(world, task, step)
+    if exam is None:
+        return None
+    outcome, step.outcome = step.outcome, None
+    judged = await judge_answer(ask, exam)
+    step.outcome = outcome
+    if isinstance(judged, Judgement):
+        is_right = judged.judgement == "Correct"
+        step.outcome = Outcome.SUCCESS if is_right else Outcome.FAILURE
+    return judged
+
+
 async def judge_answer(ask: Ask, exam: Exam) -> Judgement | str | None:
     """The judgement of an answer, or why there is none.
 

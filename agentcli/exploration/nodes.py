@@ -37,6 +37,16 @@ Lineage = tuple[int, ...]
 """Child indices from the root: the name of a step."""
 
 
+NO_REPLY = Reply(text="")
+"""Stands for the response where the policy failed to answer."""
+
+UNASKED = Reply(text="", stop=StopReason.OVERLONG, mask="the prompt is too long")
+"""Stands for the response to an overlong prompt, where that fails the task.
+
+Its mask keeps it out of training, because the policy said nothing.
+"""
+
+
 def spelled(lineage: Lineage) -> str:
     """A lineage as text, e.g. "0/2/1"; seeds are derived from it."""
     return "/".join(map(str, lineage))
@@ -315,5 +325,5 @@ def errored_leaf(task: Task, index: int, why: str) -> tuple[Lineage, Step]:
     """The errored leaf of a trajectory that never began, with its lineage."""
     node = Node((), (), Moment(copies=(nowhere(task),)))
     after = reached(node, index, {}, {})
-    response = Response(UNSAID, Reply(text=""), error=why)
+    response = Response(UNSAID, NO_REPLY, error=why)
     return after.lineage, as_step(node, response, after, {}, Outcome.ERRORED)

@@ -53,7 +53,10 @@ SCHEMA = {"action": ACTION, "observation": OBSERVATION, "state": {}}
 
 
 class ClientData(msgspec.Struct):
-    """An action, or which task a reset opens: number `seed` of the split, cyclically."""
+    """An action, or which task a reset opens: number `seed` of the split, cyclically.
+
+    Without a seed it opens the task after the session's last one.
+    """
 
     action: Any = None
     """A text. A client that reads it as JSON sends `10` as a number (verifiers does)."""
@@ -171,6 +174,7 @@ class ServedEpisode:
         self._pool = pool
         self._state: State | None = None
         self._is_done = False
+        self._next = 0
 
     async def answer(self, text: str) -> str | None:
         """The answer to a message; None to the last one."""
@@ -203,7 +207,9 @@ class ServedEpisode:
         if not tasks:
             raise UsageError("the world has no tasks here")
         await self.release()
-        self._state = await self._pool.start(tasks[(seed or 0) % len(tasks)])
+        number = self._next if seed is None else seed
+        self._next = number + 1
+        self._state = await self._pool.start(tasks[number % len(tasks)])
         return self._seen(self._state, instruction=self._state.instruction)
 
     async def _step(self, action: Any) -> str:

@@ -154,6 +154,8 @@ def _for_panel(
     rollout = msgspec.structs.replace(
         as_method(settings.rollout, method, **of_method),
         leaves=samples,
+        # At a deadline none is dropped: slow ones may be the wrong ones.
+        minimum_leaves=samples,
         # The samples of an evaluation are independent draws from the policy.
         distinct=0,
         iteration=None,

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 from agentcli.policies.protocol import Policy, Reply, Request
+from agentcli.records.settings import AdvisorSettings
 from agentcli.records.trees import paths
 from agentcli.records.types import Outcome, Tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Script, ScriptedPolicy, SeededPolicy, Surprises
+from verdicts import Asked, Judge
 from word_trees import grow_word, words
 from word_world import WordEngines
 
@@ -246,3 +248,20 @@ def test_one_trajectory_a_sample_and_every_step_charged(
         won = [path[-1].outcome is Outcome.SUCCESS for path in found]
         before = [path[-1].outcome is Outcome.SUCCESS for path in paths(plain)]
         assert all(now or not then for now, then in zip(won, before, strict=True)), "a success is never given up"
+
+
+@pytest.mark.parametrize(("broken", "failed"), [(0, [False, False]), (1, [True, False]), (4, [False, True])])
+def test_a_verdict_that_failed_on_a_branch_that_lost_breaks_that_sample_alone(broken: int, failed: list[bool]) -> None:
+    """Two samples explore and try two ways; of the four verdicts one fails, on a way that is kept or not."""
+
+    def script(history: tuple[str, ...], times: int) -> tuple[str, str]:
+        return ("think", "die") if history else ("explore", "a")
+
+    voting = {"branching": 2, "vote": "outcome", "answer_judge": AdvisorSettings(kind="openai")}
+    judge = Judge("Incorrect", broken=[broken])
+    tree = grow_word(
+        "test-time-branch", ScriptedPolicy(script), world=Asked(), models={"answer_judge": judge}, leaves=2, **voting
+    )
+    assert judge.asked == 4
+    ends = [path[-1].outcome for path in paths(tree)]
+    assert sorted(end is Outcome.ERRORED for end in ends) == sorted(failed)

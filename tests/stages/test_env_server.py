@@ -13,7 +13,7 @@ import pytest
 from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
 from command_line import agentcli
-from openenv.core.generic_client import GenericEnvClient
+from openenv import GenericEnvClient, SyncEnvClient
 from processes import SECONDS
 from refusal import refused
 from served_worlds import process_of, served
@@ -47,6 +47,18 @@ def test_openenvs_client_plays_an_episode_to_its_end(ezpoints: str) -> None:
         assert client.state() == {"step_count": 2, "episode_id": task.id}
         # A seed counts on from the first task after the last one.
         assert client.reset(seed=2 + len(world.tasks("valid"))).observation["text"] == start.observation.text
+
+
+def test_resets_without_a_seed_go_through_the_tasks(ezpoints: str) -> None:
+    def opened(client: SyncEnvClient, **data: int) -> str:
+        text: str = client.reset(**data).observation["text"]
+        return text
+
+    with GenericEnvClient(base_url=ezpoints).sync() as client:
+        asked = [opened(client, seed=seed) for seed in (0, 1, 2, 7, 8)]
+    with GenericEnvClient(base_url=ezpoints).sync() as client:
+        assert [*(opened(client) for _ in range(3)), opened(client, seed=7), opened(client)] == asked
+        assert len(set(asked)) > 1
 
 
 def test_the_last_step_of_the_limit_is_done(ezpoints: str) -> None:

@@ -1,6 +1,7 @@
 """Growing one tree of the word world, for tests."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from agentcli.policies.protocol import Policy
@@ -22,6 +23,8 @@ def grow_word(
     engines: Any = None,
     style: str = "compact",
     task: Task = TASK,
+    world: WordWorld | None = None,
+    models: Mapping[str, Policy] | None = None,
     **rollout: Any,
 ) -> Tree:
     """The tree of `method`, checked to be one. Settings that the method has not are left out."""
@@ -30,7 +33,8 @@ def grow_word(
         prompt=PromptSettings(style=style),
         rollout=fitting(method, **rollout),
     )
-    sampler = LocalSampler(WordWorld(), engines or WordEngines(), policy, chosen)  # type: ignore[arg-type]
+    world = world or WordWorld()
+    sampler = LocalSampler(world, engines or WordEngines(), policy, chosen, models=models)  # type: ignore[arg-type]
     tree = asyncio.run(sampler.grow(TreeJob(task, seed))).tree
     validate_tree(tree)
     return tree
