@@ -216,7 +216,10 @@ def _of_training(plan: TrainPlan) -> Expected:
     pace = pace_of(settings, plan.run.path, "train", "train")
     note = "rows as long as the longest; its snapshot takes as much disk as the result"
     seconds = pace and pace.seconds * count_trees(plan.trees)
-    disk = _trained_bytes(size, WEIGHT + MOMENTS)
+    # An objective that trains a critic alone stores no policy.
+    trains_policy = make_objective(settings.train.objective).trains_policy
+    models = trains_policy + (plan.critic is not None)
+    disk = _trained_bytes(size, models * (WEIGHT + MOMENTS))
     return _expected(size, plan.need(settings), pace, note, disk, seconds)
 
 
@@ -231,6 +234,7 @@ def _of_imitation(plan: SftPlan) -> Expected:
 def _of_loop(plan: LoopPlan) -> Expected:
     """A loop with `plan.tasks` trees per iteration, including any critic."""
     critic = first_critic(plan.settings, plan.model)
+    models = 1 if critic is None else 2
     settings = with_critic(plan.settings, critic, 0)
     run = settings.run
     size = known_size(plan.model, settings.train.lora)
@@ -244,14 +248,14 @@ def _of_loop(plan: LoopPlan) -> Expected:
             size,
             settings,
             device_of(settings.policy),
-            models=1 if critic is None else 2,
+            models=models,
             reference=holds_reference(train, plan.model),
         )
     kept = run.iterations
     if run.keep is not None:
         # The best one stays beside the newest, and only evaluations tell which it is.
         kept = min(kept, run.keep + (run.evaluate_every is not None))
-    disk = _trained_bytes(size, kept * (WEIGHT + MOMENTS))
+    disk = _trained_bytes(size, kept * models * (WEIGHT + MOMENTS))
     rollout = pace_of(settings, plan.run.path, "rollout", *SAMPLED_BY)
     training = pace_of(settings, plan.run.path, "train", "train")
     trees = plan.tasks * run.iterations

@@ -10,7 +10,7 @@ without them.
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,7 +37,14 @@ from agentcli.stages.credit import plan as plan_credit
 from agentcli.stages.evaluate import EvaluationPlan, plan_evaluation
 from agentcli.stages.evaluate import perform as evaluate
 from agentcli.stages.panels import iteration_tasks, panel_for
-from agentcli.stages.plan import model_sources, plain, with_changes
+from agentcli.stages.plan import (
+    first_difference,
+    model_sources,
+    plain,
+    with_changes,
+    with_model,
+    without,
+)
 from agentcli.stages.rollout import fork_depth_of, results_of_run
 from agentcli.stages.rollout import perform as perform_rollout
 from agentcli.stages.rollout import plan as plan_rollout
@@ -57,6 +64,9 @@ from agentcli.stages.update import (
     training_processes,
 )
 from agentcli.training.objectives import make_objective
+
+ASIDE = {"evaluation": ("trees", "n", "k")}
+"""Settings that do not change the evaluations of a loop."""
 
 
 def first_critic(settings: Settings, model: str) -> str | None:
@@ -101,6 +111,17 @@ class LoopPlan(sampling.SamplingPlan):
     label: str | None
     """The label of its evaluations; None if there are none."""
 
+    def differs(self, begun: Mapping[str, Any]) -> str | None:
+        """The first setting in which its evaluations are not those of before.
+
+        They make one curve, and its best weights are kept.
+        """
+        if self.label is None or begun["run"]["evaluate_every"] is None:
+            return None
+        before = {"evaluation": begun["evaluation"]}
+        now = {"evaluation": plain(self.settings.evaluation)}
+        return first_difference(without(before, ASIDE), without(now, ASIDE))
+
     def counts(self) -> dict[str, int]:
         """The iterations, their tasks, and the largest possible number of leaves."""
         iterations = self.settings.run.iterations
@@ -136,6 +157,7 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
     sampling.refuse_shard(settings, "run")
     world = sampling.check_sampling(settings, model)
     settings = with_adapters(settings, model, first_critic(settings, model))
+    settings = with_model(settings, model)
     panel = panel_for(world, settings.environment)
     per_step = settings.rollout.tasks_per_step
     tasks = iteration_tasks(panel.tasks, per_step, 0, settings.seed)
@@ -169,8 +191,8 @@ def plan_inner_evaluation(
     settings: Settings, folder: Path, model: str, world: World
 ) -> EvaluationPlan:
     """The evaluation of one iteration's policy, as `agentcli eval` would plan it."""
-    # A panel file is for training; here evaluation.split determines the tasks.
-    settings = with_changes(settings, environment={"panel": None})
+    # These choose tasks for training; here evaluation.split determines them.
+    settings = with_changes(settings, environment={"panel": None, "where": {}})
     return plan_evaluation(settings, folder, model=model, world=world)
 
 
@@ -184,12 +206,30 @@ def finished(run: RunDirectory, stage: str, output: str) -> StageRecord | None:
     return run.finished(stage) if is_there(run.path / output) else None
 
 
-def is_trained(out: Path, iteration: int) -> bool:
-    """Whether nothing is left to train: weights exist, or were used and deleted."""
-    run = RunDirectory(iteration_folder(out, iteration))
-    if run.finished("train") is None:
+def is_rolled_out(run: RunDirectory, settings: Settings) -> bool:
+    """Whether an iteration's trees are there, with few enough errored leaves."""
+    record = finished(run, "rollout", "trees.jsonl")
+    if record is None:
         return False
-    return is_there(run.checkpoint) or is_trained(out, iteration + 1)
+    allowed = settings.rollout.most_errored * record.counts["leaves"]
+    return record.counts["errored"] <= allowed
+
+
+def trained(out: Path, iterations: int) -> list[bool]:
+    """Whether nothing is left to train, by iteration.
+
+    Weights exist, or were used and deleted.
+    """
+    # A loop that is gone on with may be told to do fewer than it has.
+    begun = len(list(out.glob("iteration_*")))
+    done = False
+    known = []
+    for iteration in reversed(range(max(iterations, begun))):
+        run = RunDirectory(iteration_folder(out, iteration))
+        has_weights = done or is_there(run.checkpoint)
+        done = has_weights and run.finished("train") is not None
+        known.append(done)
+    return known[::-1]
 
 
 def evaluation_of(run: RunDirectory, label: str | None) -> EvaluationSummary | None:
@@ -353,9 +393,9 @@ def _first_owed(plan: LoopPlan) -> int:
     """The first iteration with something left to do; all earlier ones are complete."""
     out = plan.run.path
     iterations = plan.settings.run.iterations
-    for iteration in range(iterations):
+    for iteration, is_trained in enumerate(trained(out, iterations)[:iterations]):
         run = RunDirectory(iteration_folder(out, iteration))
-        if not is_trained(out, iteration) or _owes_evaluation(plan, iteration, run):
+        if not is_trained or _owes_evaluation(plan, iteration, run):
             return iteration
     return iterations
 
@@ -391,11 +431,16 @@ class Iterations:
         lines = list[LoopMetrics]()
         successes = list[Rate]()
         done = _first_owed(plan)
+        is_trained = trained(plan.run.path, iterations)
         progress.start(Standing("run", iterations, done))
         async with open_backend(plan.settings, progress) as backend:
             for iteration in range(iterations):
                 folder = iteration_folder(plan.run.path, iteration)
-                await self._iteration(iteration, folder, backend)
+                # Those before the last finished one stay as a killed loop left them.
+                if iteration >= done - 1:
+                    await self._iteration(
+                        iteration, folder, backend, is_trained[iteration]
+                    )
                 self._model = str(folder / "checkpoint")
                 if self._critic is not None:
                     self._critic = str(folder / "critic")
@@ -403,8 +448,6 @@ class Iterations:
                 run = RunDirectory(folder)
                 successes.append(results_of_run(run).success)
                 self.fork_depths.append(fork_depth_of(run))
-                # Iterations before the last finished one stay as a killed loop left
-                # them.
                 if iteration >= done - 1:
                     # As a whole, so that resuming duplicates no lines.
                     with rewriting(plan.run.metrics) as writer:
@@ -443,7 +486,9 @@ class Iterations:
                 "iterations are deleted; keep all with --set run.keep=null"
             )
 
-    async def _iteration(self, iteration: int, folder: Path, backend: Backend) -> None:
+    async def _iteration(
+        self, iteration: int, folder: Path, backend: Backend, is_trained: bool
+    ) -> None:
         """Runs those stages of one iteration that are not done yet."""
         plan = self._plan
         run = RunDirectory(folder)
@@ -454,14 +499,14 @@ class Iterations:
                 self._session.progress.note(f"{folder.name}: {text}")
 
         settings = with_critic(plan.settings, self._critic, iteration)
-        if finished(run, "rollout", "trees.jsonl") is None:
+        if not (is_trained or is_rolled_out(run, settings)):
             rollout = plan_rollout(
                 settings, folder, model=self._model, world=plan.world
             )
             with Session(rollout, self._inside()) as inner:
                 inner.check()
                 await perform_rollout(rollout, inner, backend, warn)
-        if not is_trained(plan.run.path, iteration):
+        if not is_trained:
             await self._learn(settings, iteration, folder, warn)
             refuse_unreadable(run, plan.settings.rollout.method)
         run.forget_snapshot()

@@ -30,10 +30,15 @@ from agentcli.records.types import Episode, StageRecord, Task
 from agentcli.stages import evaluate, rollout
 from agentcli.stages.layers import resolve
 from agentcli.stages.panels import interleaved, make_panel, panel_hash
-from agentcli.stages.plan import StagePlan, determining, with_changes
+from agentcli.stages.plan import (
+    StagePlan,
+    determining,
+    first_difference,
+    with_changes,
+)
 from agentcli.stages.resolve import find_run
 from agentcli.stages.sampling import SECTIONS
-from agentcli.stages.session import Session, first_difference, other_inputs
+from agentcli.stages.session import Session, other_inputs
 from agentcli.stages.trees import write_in_order
 
 REPAIR = "sample the shard with --resume"

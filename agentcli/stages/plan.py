@@ -18,7 +18,7 @@ import msgspec
 from agentcli.errors import MAKE_A_MODEL, MissingError, UsageError
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, hash_inputs
-from agentcli.records.settings import Settings
+from agentcli.records.settings import PolicySettings, Settings
 from agentcli.records.training_settings import LoraSettings
 
 SPEED_ONLY = {
@@ -65,6 +65,13 @@ class StagePlan(ABC):
         May read the inputs. Raises DataError for damaged ones.
         """
 
+    def differs(self, begun: Mapping[str, Any]) -> str | None:
+        """A further setting that a resume must not change; None if there is none.
+
+        `begun` are all settings of the stage when it was begun.
+        """
+        return None
+
     @cached_property
     def hashes(self) -> dict[str, str]:
         """SHA-256 of the inputs by path."""
@@ -80,12 +87,22 @@ def determining(settings: Settings, sections: Sequence[str]) -> dict[str, Any]:
     """The seed and the sections as plain values, without SPEED_ONLY settings."""
     chosen = {section: plain(getattr(settings, section)) for section in sections}
     values = {"seed": settings.seed, **without(chosen, SPEED_ONLY)}
-    # The models of a judge and the like are policies, too, with the same settings for
-    # speed.
+    # The models of a judge and the like are policies, too.
+    if "policy" in values:
+        values["policy"] |= _of_endpoint(settings.policy)
     if "rollout" in values:
         for name, model in settings.rollout.further_models.items():
             section = without({"policy": plain(model)}, SPEED_ONLY)
-            values["rollout"][name] = section["policy"]
+            values["rollout"][name] = section["policy"] | _of_endpoint(model)
+    return values
+
+
+def _of_endpoint(policy: PolicySettings) -> dict[str, Any]:
+    """What a server's numbers mean, and its address where that alone names a model."""
+    endpoint = policy.endpoint
+    values: dict[str, Any] = {"endpoint.logprobs": endpoint.logprobs}
+    if policy.model is None:
+        values["endpoint.base_url"] = endpoint.base_url
     return values
 
 
@@ -106,6 +123,29 @@ def without(
             values = {name: values[name] for name in values if name not in names}
         kept[section] = values
     return kept
+
+
+def first_difference(
+    old: Any,
+    new: Any,
+    path: str = "",
+) -> str | None:
+    """The first value that differs between nested settings.
+
+    A value that only one side has comes last.
+    """
+    if old == new:
+        return None
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return f"{path} was {old!r}, now {new!r}"
+    shared = sorted(old.keys() & new.keys())
+    lonely = sorted(old.keys() ^ new.keys())
+    for key in (*shared, *lonely):
+        place = f"{path}.{key}" if path else key
+        difference = first_difference(old.get(key), new.get(key), place)
+        if difference:
+            return difference
+    return None
 
 
 def plain(value: Any) -> Any:

@@ -252,12 +252,14 @@ def lineage(run: Path) -> list[Training]:
     place: Path | None = run
     while place is not None and place.resolve() not in visited:
         visited.add(place.resolve())
-        training = _training(RunDirectory(place))
+        run_of = RunDirectory(place)
+        training = _training(run_of)
         if training is None:
             break
         trainings.append(training)
         model = Path(training.start)
-        place = model.parent if model.name == "checkpoint" else None
+        is_of_run = model.name in (run_of.checkpoint.name, run_of.best.name)
+        place = model.parent if is_of_run else None
     if not trainings:
         raise DataError(
             f"{run / 'manifest.json'}: no training ended here; train a model with: "

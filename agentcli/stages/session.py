@@ -42,7 +42,7 @@ from agentcli.records.runs import (
 from agentcli.records.types import StageRecord
 from agentcli.reports.standing import Count, Progress, Standing
 from agentcli.stages.attempts import AttemptLog, Logged, NoteHandler
-from agentcli.stages.plan import StagePlan, plain
+from agentcli.stages.plan import StagePlan, first_difference, plain
 
 
 class Within(Progress):
@@ -365,6 +365,7 @@ class Session:
         Inputs may have moved, but must be the same in the same order.
         """
         difference = first_difference(begun.settings, self.plan.determining)
+        difference = difference or self.plan.differs(begun.resolved)
         if difference:
             return f"settings than it was started with: {difference}"
         fault = other_inputs(begun.inputs, self.plan.hashes)
@@ -429,26 +430,3 @@ def other_inputs(
         if sha256 not in now:
             return f"{path} is left out"
     return None if then == now else "the order is another"
-
-
-def first_difference(
-    old: Any,
-    new: Any,
-    path: str = "",
-) -> str | None:
-    """The first value that differs between nested settings.
-
-    A value that only one side has comes last.
-    """
-    if old == new:
-        return None
-    if not (isinstance(old, dict) and isinstance(new, dict)):
-        return f"{path} was {old!r}, now {new!r}"
-    shared = sorted(old.keys() & new.keys())
-    lonely = sorted(old.keys() ^ new.keys())
-    for key in (*shared, *lonely):
-        place = f"{path}.{key}" if path else key
-        difference = first_difference(old.get(key), new.get(key), place)
-        if difference:
-            return difference
-    return None

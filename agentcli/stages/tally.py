@@ -210,7 +210,7 @@ class Tally:
         note: Callable[[str], None],
         remedy: str | None = None,
     ) -> None:
-        """Reports errored leaves. `remedy` says what happens to them, if anything.
+        """Reports errored leaves; `remedy` says what happens to them if they are few.
 
         Raises AgentCliError naming `place` if there are more than the settings allow.
         """
@@ -219,14 +219,13 @@ class Tally:
             return
         leaves = self.counts["leaves"] + self.elsewhere
         errors = f"{errored} of {leaves} leaves errored, first {shown(one_line(self._error))}"
-        remedy = remedy or self._remedy()
         limit = settings.rollout.most_errored
         if errored > limit * leaves:
             raise AgentCliError(
                 f"{place}: {errors}; that is more than rollout.most_errored={limit:g}: "
-                f"{remedy}"
+                f"{self._remedy()}"
             )
-        note(f"warning: {errors}; {remedy}")
+        note(f"warning: {errors}; {remedy or self._remedy()}")
 
     def _remedy(self) -> str:
         """What to do about errored leaves: most errors of a world would repeat."""

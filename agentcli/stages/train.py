@@ -281,6 +281,19 @@ def _refuse_replacing(output: Path, start: str | None) -> None:
         )
 
 
+def _refuse_stale_credit(plan: TrainPlan) -> None:
+    """Raises DataError for credit of trees that were replaced or grown again since."""
+    if plan.credit is None:
+        return
+    run = RunDirectory(plan.trees.parent)
+    record = run.finished(f"credit/{plan.credit.stem}")
+    if record and plan.hashes[str(plan.trees)] not in record.inputs.values():
+        raise DataError(
+            f"{plan.credit}: is credit of other trees than {plan.trees} holds now; run "
+            "assign-credit with --overwrite"
+        )
+
+
 def _conditions(used: Settings, model: str) -> dict[str, Any]:
     """What determines the result besides the sections of the settings."""
     of_template = template_condition(used)
@@ -295,13 +308,15 @@ def perform(
     """Writes checkpoint/, optimizer.safetensors and metrics.jsonl.
 
     With `warn`, it is part of a loop; without, runs/latest is set to this run. The
-    statistics record whether the optimiser was continued, and train.aggregate.
+    statistics record whether the optimiser was continued, and train.aggregate. Raises
+    DataError for credit of other trees.
     """
     run = plan.run
     settings = plan.settings
     if session.done and is_there(run.checkpoint):
         run.forget_snapshot()
         return session.nothing_owed(session.done)
+    _refuse_stale_credit(plan)
     session.progress.wait("loading model")
     objective = make_objective(settings.train.objective)
     _check_model(plan, objective)

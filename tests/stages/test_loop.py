@@ -10,7 +10,7 @@ from agentcli.evaluation.summary import summarise
 from agentcli.records.files import read_json, read_records, sha256_file
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Episode, StageRecord
-from agentcli.stages.loop import best_iteration, drop_old, has_fallen, iteration_folder, point_to
+from agentcli.stages.loop import best_iteration, drop_old, has_fallen, iteration_folder, point_to, trained
 from agentcli.stages.train import trained_in
 from bad_input_runs import START, built
 from command_line import Answer, agentcli
@@ -250,3 +250,81 @@ def test_a_loops_own_checkpoint_goes_on_with_what_its_iteration_trained(tmp_path
     assert trained_in(str(tmp_path / "rl/checkpoint")).path == folder
     assert trained_in(str(folder / "checkpoint")).path == folder
     assert trained_in("org/model").path == Path("org")
+
+
+def test_a_loop_whose_model_was_not_typed_goes_on_with_it() -> None:
+    words = ("run", "--preset", "./toy.yaml", "-o", "untyped")
+    ended(*words)
+    record = RunDirectory(Path("untyped")).finished("run")
+    assert record is not None
+    assert record.settings["policy"]["model"] is not None
+    ended("run", "--iterations", "2", "-o", "untyped", "--resume", "--preset", "./toy.yaml")
+    assert len(lines_of("untyped")) == 2
+
+
+OUT_OF_ORDER = """
+from pathlib import Path
+from toy_world import ToyEngine, ToyWorld
+
+class Engine(ToyEngine):
+    def start(self, task):
+        if Path("out-of-order").exists():
+            raise RuntimeError("not now")
+        return super().start(task)
+
+class OutOfOrder(ToyWorld):
+    def engine(self):
+        return Engine(self)
+"""
+
+
+def test_a_loop_with_too_many_errored_leaves_samples_them_again_on_resume() -> None:
+    Path("world.py").write_text(OUT_OF_ORDER, encoding="utf-8")
+    Path("out-of-order").touch()
+    words = (*LOOP[:5], "--iterations", "1", "--env", "./world.py:OutOfOrder", "-o", "broken")
+    failed = agentcli(*words)
+    assert failed.code == 1, failed
+    assert "4 of 4 leaves errored" in failed.stderr
+    assert rollout_of("broken", 0).counts["errored"] == 4
+    Path("out-of-order").unlink()
+    ended(*words, "--resume")
+    assert rollout_of("broken", 0).counts["errored"] == 0
+
+
+def test_a_resumed_loop_keeps_its_evaluations() -> None:
+    more = ("--resume", "--iterations", "4")
+    for change in ("evaluation.temperature=1", "evaluation.samples=2", "evaluation.label=quick"):
+        name = change.partition("=")[0]
+        refused(agentcli(*LOOP, *EVALUATION, "--tracker", "tensorboard", "-o", "loop", *more, "--set", change), 2, name)
+    ended(*EVALUATED, *more, "--set", "evaluation.trees=none")
+    assert "eval/success" in lines_of("loop")[3].figures
+
+
+def test_a_loop_that_had_no_evaluations_may_begin_to_evaluate() -> None:
+    words = (*LOOP[:5], "--iterations", "1", "-o", "plain")
+    ended(*words)
+    ended(*words, "--resume", *EVALUATION)
+    assert "eval/success" in lines_of("plain")[0].figures
+
+
+def test_what_chooses_the_tasks_of_training_does_not_choose_those_of_evaluations() -> None:
+    words = (*LOOP[:5], "--iterations", "1", *EVALUATION, "--where", "split=train", "-o", "where")
+    ended(*words)
+    assert "eval/success" in lines_of("where")[0].figures
+
+
+def test_many_iterations_are_looked_through_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of all but the last are deleted. A recursion would end at a thousand."""
+    asked = 0
+
+    def finished(run: RunDirectory, stage: str) -> str:
+        nonlocal asked
+        asked += 1
+        return stage
+
+    monkeypatch.setattr(RunDirectory, "finished", finished)
+    for iteration in range(1500):
+        iteration_folder(tmp_path, iteration).mkdir()
+    RunDirectory(iteration_folder(tmp_path, 1400)).checkpoint.mkdir()
+    assert trained(tmp_path, 10) == [True] * 1401 + [False] * 99
+    assert asked <= 1500
