@@ -10,11 +10,13 @@ from agentcli import read_trees
 from agentcli.credit.registry import make
 from agentcli.records.files import RecordWriter, read_json
 from agentcli.records.trees import paths
-from agentcli.records.types import Manifest, Step, StopReason, Tree, Validity
+from agentcli.records.types import Manifest, Outcome, Step, StopReason, Tree, Validity
 from agentcli.reports.standing import Progress
 from agentcli.stages.export import perform, plan
 from command_line import agentcli
 from credit_trees import random_trees
+from credit_trees import step as act
+from credit_trees import tree as tree_with
 from foreign import FORMATS, traces, unpacked
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -247,3 +249,14 @@ def test_an_export_imported_again_is_the_same_tree(tree: Tree, texts: list[str],
     for method in METHODS:
         _, assign, switches = make({"method": method})
         assert assign(once, switches).steps == assign(tree, switches).steps
+
+
+def test_a_trajectory_that_ended_before_an_answer_comes_back(files: Path) -> None:
+    silent = {"action": None, "validity": Validity.VALID, "response": "", "next_observation": ""}
+    overlong = act(1, 0, outcome=Outcome.FAILURE, stop=StopReason.OVERLONG, **silent)
+    broken = act(2, 0, outcome=Outcome.ERRORED, error="engine", **silent)
+    tree = tree_with(act(0, None, next_observation="o"), overlong, broken)
+    write(files / "ours", tree)
+    (once,) = again(files / "ours", 1)
+    assert carried(once) == carried(tree)
+    assert [one.stop is StopReason.OVERLONG for one in once.steps] == [False, True, False]

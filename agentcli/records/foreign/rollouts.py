@@ -329,10 +329,13 @@ def _step(
     action = turn.read.get("actions", message.action)
     unread = Validity.MALFORMED if action is None else Validity.VALID
     validity = turn.read.get("validity", unread)
-    if (validity is Validity.MALFORMED) != (action is None):
+    # As our own steps are that ended before an answer.
+    silent = (validity, action, message.text) == (Validity.VALID, None, "")
+    if (validity is Validity.MALFORMED) != (action is None) and not silent:
         raise DataError(
             f"{placed.rollout.place}: validity: a response is malformed where its "
-            "action is null, and only there; correct one of the two"
+            "action is null, and only there or where it is empty; correct one of the "
+            "two"
         )
     step = Step(
         id=number,
@@ -361,6 +364,9 @@ def _step(
     return step
 
 
+        if silent and step.outcome is Outcome.FAILURE:
+            # Only a policy that was not asked fails without a fault or a response.
+            step.stop = StopReason.OVERLONG
 def _end(step: Step, end: Ending, choices: ImportChoices) -> None:
     """Ends a trajectory with this step."""
     step.next_observation = texts_of(end.after)
