@@ -202,9 +202,10 @@ def test_a_dry_run_counts_and_writes_nothing(files: Path) -> None:
     assert not (files / "runs").exists()
 
 
-def write(run: Path, tree: Tree) -> None:
+def write(run: Path, *trees: Tree) -> None:
     with RecordWriter(run / "trees.jsonl") as writer:
-        writer.write(tree)
+        for tree in trees:
+            writer.write(tree)
 
 
 def again(run: Path, number: int) -> list[Tree]:
@@ -260,3 +261,13 @@ def test_a_trajectory_that_ended_before_an_answer_comes_back(files: Path) -> Non
     (once,) = again(files / "ours", 1)
     assert carried(once) == carried(tree)
     assert [one.stop is StopReason.OVERLONG for one in once.steps] == [False, True, False]
+
+
+def test_two_trees_of_one_task_come_back_as_two(files: Path) -> None:
+    first = tree_with(act(0, None, outcome=Outcome.SUCCESS))
+    second = tree_with(act(0, None, action="wait"), act(1, 0, outcome=Outcome.FAILURE))
+    other = msgspec.structs.replace(first, task=msgspec.structs.replace(first.task, id="t #2"))
+    for trees in ([first, other, second], [first, second, other]):
+        write(files / "ours", *trees)
+        assert [carried(tree) for tree in again(files / "ours", 1)] == [carried(tree) for tree in trees]
+        assert [carried(tree) for tree in again(files / "ours-1", 2)] == [carried(tree) for tree in trees]
