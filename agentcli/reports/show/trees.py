@@ -187,7 +187,7 @@ def add_credit(shown: ShownTree, run: Path, credit: str | None) -> None:
         return
     file = directory.existing_credit(credit)
     shown.credit = file.stem
-    shown.rows = _rows_of(file, shown.tree)
+    shown.rows = _rows_of(file, shown)
 
 
 def _line_of_task(file: Path, wanted: str) -> int:
@@ -208,16 +208,22 @@ def _line_of_task(file: Path, wanted: str) -> int:
     return matches[0]
 
 
-def _rows_of(file: Path, tree: Tree) -> dict[int, list[StepCredit]]:
-    """The rows of a tree's credit by step. Raises DataError where the file has none."""
-    task = tree.task.id
-    for line, head in read_numbered(file, RowHead):
-        if head.task != task:
+def _rows_of(file: Path, shown: ShownTree) -> dict[int, list[StepCredit]]:
+    """The rows of a tree's credit by step. Raises DataError where the file has none.
+
+    Credit has the order of the trees, among which a task may come again.
+    """
+    trees = read_numbered(Path(shown.file), TreeHead)
+    for (tree_line, _), (line, _) in zip(
+        trees, read_numbered(file, RowHead), strict=False
+    ):
+        if tree_line != shown.line:
             continue
         credit = read_line(file, line, Credit)
         if credit is not None:
-            validate_credit(credit, tree, f"{file}:{line}")
+            validate_credit(credit, shown.tree, f"{file}:{line}")
             return rows_by_step(credit)
     raise DataError(
-        f"{file}: has no credit of task {task}; run assign-credit with --overwrite"
+        f"{file}: has no credit of task {shown.tree.task.id}; run assign-credit with "
+        "--overwrite"
     )
