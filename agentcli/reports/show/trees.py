@@ -160,16 +160,15 @@ def leaves_below(tree: Tree) -> tuple[list[int], list[int]]:
     return leaves, success
 
 
-def find_tree(file: Path, wanted: str) -> ShownTree:
+def find_tree(file: Path, wanted: str, *, exact: bool = False) -> ShownTree:
     """The tree that `wanted` names: a line of the file, a task id, or a part of one.
 
-    Raises UsageError where no tree fits, or a part of an id fits several.
+    With `exact` it is a task id. Raises UsageError where no tree fits, or a part of an
+    id fits several.
     """
     # A longer number is no line; it may be part of a task's id.
-    if wanted.isascii() and wanted.isdigit() and len(wanted) < 10:
-        line = int(wanted)
-    else:
-        line = _line_of_task(file, wanted)
+    is_line = not exact and wanted.isascii() and wanted.isdigit() and len(wanted) < 10
+    line = int(wanted) if is_line else _line_of_task(file, wanted, exact)
     tree = read_line(file, line, Tree)
     if tree is None:
         raise UsageError(f"{file}: has no line {line}; list them without TREE")
@@ -190,12 +189,12 @@ def add_credit(shown: ShownTree, run: Path, credit: str | None) -> None:
     shown.rows = _rows_of(file, shown)
 
 
-def _line_of_task(file: Path, wanted: str) -> int:
+def _line_of_task(file: Path, wanted: str, exact: bool) -> int:
     matches: list[int] = []
     for line, head in read_numbered(file, TreeHead):
         if head.task.id == wanted:
             return line
-        if wanted in head.task.id:
+        if wanted in head.task.id and not exact:
             matches.append(line)
     if not matches:
         raise UsageError(f"{file}: has no task {wanted}; list them without TREE")

@@ -165,3 +165,12 @@ def test_every_tree_of_a_task_is_shown_with_its_own_credit(run: Path) -> None:
     with RecordWriter(run / "credit/grpo.jsonl", append=True) as writer:
         writer.write(Credit(task="take/apple", method="grpo", steps=[StepCredit(step=0, advantage=-1.0)]))
     assert [find_tree(run, line).advantage(0) for line in ("3", "4")] == [1.0, -1.0]
+
+
+def test_the_whole_id_of_a_task_is_neither_a_line_nor_a_part(tmp_path: Path) -> None:
+    file = tmp_path / "trees.jsonl"
+    with RecordWriter(file) as writer:
+        for name in ("2", "1", "30"):
+            writer.write(named(TREES[0], name))
+    assert [find_in(file, name, exact=True).line for name in ("2", "1", "30")] == [1, 2, 3]
+    refused(lambda: find_in(file, "3", exact=True), names=["3", "trees.jsonl"], remedy="without TREE")
