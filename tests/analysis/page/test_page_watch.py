@@ -7,6 +7,7 @@ from agentcli.analysis.page import pack
 from agentcli.analysis.page.pack import PageOptions, short_names, sources_of, write_pages
 from agentcli.records.runs import RunDirectory
 from agentcli.reports.standing import Progress
+from command_line import agentcli
 from pages import rows_of, unpacked
 from refusal import refused
 from sample_records import stage_record
@@ -70,3 +71,22 @@ def test_trees_that_did_not_change_are_packed_once(run: Path, tmp_path: Path, mo
     (loop / "iteration_001/trees.jsonl").write_bytes((run / "trees.jsonl").read_bytes()[:-1])
     next(written)
     assert [file.parent.name for file in read] == ["iteration_000", "iteration_001", "iteration_001"]
+
+
+def test_a_watched_page_shows_the_credit_that_came_later(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pack, "PAUSE_SECONDS", 0.01)
+    loop, page = tmp_path / "loop", tmp_path / "page.html"
+    folder = loop / "iteration_000"
+    folder.mkdir(parents=True)
+    (folder / "trees.jsonl").write_bytes((run / "trees.jsonl").read_bytes())
+    written = write_pages([loop], PageOptions(methods=[]), page, Progress(), watch=True)
+    next(written)
+    assert unpacked(page)["index"]["sources"][0]["methods"] == []
+    assert agentcli("assign-credit", str(folder), "--method", "grpo", "-q").code == 0
+    next(written)
+    assert unpacked(page)["index"]["sources"][0]["methods"] == ["grpo"]
+    (folder / "credit/grpo.jsonl").unlink()
+    next(written)
+    assert unpacked(page)["index"]["sources"][0]["methods"] == []
