@@ -29,7 +29,7 @@ from agentcli.analysis.page.trees import (
 from agentcli.credit.compare import Comparison, CreditComparison
 from agentcli.credit.export import graph_of
 from agentcli.credit.registry import Explainer, explainer
-from agentcli.errors import AgentCliError, UsageError
+from agentcli.errors import AgentCliError, UsageError, word_of
 from agentcli.evaluation.compare import ComparedEvaluation
 from agentcli.evaluation.episodes import ENDINGS
 from agentcli.evaluation.record import EvaluationSummary
@@ -174,7 +174,7 @@ class PageSource(msgspec.Struct, kw_only=True):
     run: str
     """The name of the run that it belongs to."""
     path: str
-    """The run directory as a command names it."""
+    """The run directory as a word of a command."""
     evaluation: str | None
     methods: list[str]
     endings: list[tuple[str, int]]
@@ -309,7 +309,7 @@ def _packed(
         source=PageSource(
             name=source.name,
             run=run,
-            path=shown_path(str(source.run)),
+            path=word_of(shown_path(str(source.run))),
             evaluation=source.evaluation,
             methods=[one.method for one in credit.sources],
             endings=list(endings.items()),

@@ -1,5 +1,6 @@
 """Which trees a page shows under which names, and when a watched page is written again."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from agentcli.analysis.page.pack import PageOptions, short_names, sources_of, wr
 from agentcli.records.runs import RunDirectory
 from agentcli.reports.standing import Progress
 from command_line import agentcli
-from pages import rows_of, unpacked
+from pages import rows_of, unpacked, viewed
 from refusal import refused
 from sample_records import stage_record
 
@@ -90,3 +91,11 @@ def test_a_watched_page_shows_the_credit_that_came_later(
     (folder / "credit/grpo.jsonl").unlink()
     next(written)
     assert unpacked(page)["index"]["sources"][0]["methods"] == []
+
+
+def test_a_folder_with_a_blank_is_one_word_of_the_commands_of_a_page(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "a run"
+    folder.mkdir()
+    (folder / "trees.jsonl").write_bytes((run / "trees.jsonl").read_bytes())
+    index, _ = viewed(tmp_path / "page.html", str(folder))
+    assert shlex.split(index["sources"][0]["path"])[0].endswith("/a run")
