@@ -221,12 +221,12 @@ def _beside_line(call: Call, line: int) -> str:
     return f"one of them, before and after: agentcli {join(words)}"
 
 
-def _find(call: Call, run: Path, tree: str) -> "ShownTree":
+def _find(call: Call, run: Path, tree: str, *, exact: bool = False) -> "ShownTree":
     """A tree of a run with its credit; trees of evaluations have no credit."""
     from agentcli.reports.show.trees import add_credit, find_tree, trees_file
 
     evaluation = call.values["evaluation"]
-    shown = find_tree(trees_file(run, evaluation), tree)
+    shown = find_tree(trees_file(run, evaluation), tree, exact=exact)
     if evaluation is None:
         add_credit(shown, run, call.values["credit"])
     return shown
@@ -306,7 +306,8 @@ def _show_tree(call: Call) -> Shown:
     whole = call.values["all"]
     if call.values["beside"] is None:
         return [shown], lambda: [tree_drawing(shown, whole=whole)]
-    other = _find(call, find_run(call.values["beside"]), shown.tree.task.id)
+    beside = find_run(call.values["beside"])
+    other = _find(call, beside, shown.tree.task.id, exact=True)
     return [], lambda: [side_by_side(shown, other, whole=whole)]
 
 

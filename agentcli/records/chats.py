@@ -80,7 +80,9 @@ class Conversation(Record, kw_only=True):
     truncated: bool
     error: str | None
     group: str
-    """Task id of the tree."""
+    """Task id of the tree; for a later tree of the task with a number, as in "t #2"."""
+    task: str | msgspec.UnsetType = msgspec.UNSET
+    """Task id, where `group` is another."""
     instruction: str
     kind: str
     steps: list[Position]

@@ -81,8 +81,8 @@ def part_of(path: Path) -> Path:
     """The temporary file for the content of `path`, which is then renamed to `path`.
 
     The name is fixed, so that the next writer of `path` also replaces what a killed
-    writer left there. The lock of the run, or `replacing`, allows only one writer at a
-    time.
+    writer left there. The lock of the run, or that of the file, allows only one writer
+    at a time.
     """
     return path.with_name(f".{path.name}.part")
 
@@ -97,7 +97,6 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     part = part_of(path)
     with writing(path):
         require_regular(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(part) as file:
             try:
                 yield file
@@ -112,9 +111,13 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _locked(part: Path) -> IO[bytes]:
-    """Opens an empty file that no other process can write until it is closed."""
+    """Opens an empty file that no other process can write until it is closed.
+
+    Creates the folder.
+    """
     while True:
         require_regular(part)
+        part.parent.mkdir(parents=True, exist_ok=True)
         file = open(part, "ab")  # noqa: SIM115 - closed by the caller
         fcntl.flock(file, fcntl.LOCK_EX)
         # While we waited, the previous writer may have renamed the file that we opened.
@@ -402,16 +405,22 @@ def _start_of_last_line(file: IO[bytes]) -> int:
 def rewriting(path: Path) -> Iterator[RecordWriter]:
     """Yields a writer whose records replace those of `path` when the block ends.
 
-    If the block raises, the file stays unchanged.
+    If the block raises, the file stays unchanged. A second writer waits for the first.
     """
     part = part_of(path)
     is_new_folder = not path.parent.exists()
-    try:
-        with RecordWriter(part) as writer:
-            yield writer
-        with writing(path):
-            part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-        if is_new_folder and not path.exists():
-            path.parent.rmdir()
+    with writing(path):
+        lock = _locked(part)
+    with lock:
+        try:
+            with RecordWriter(part) as writer:
+                yield writer
+            with writing(path):
+                part.replace(path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            if is_new_folder:
+                # Not if another writer waits in it.
+                with suppress(OSError):
+                    path.parent.rmdir()
+            raise

@@ -116,7 +116,7 @@ def step_row(
         next_observation=step.next_observation,
         reward=step.reward,
         outcome=None if step.outcome is None else step.outcome.value,
-        tokens=len(step.token_ids),
+        tokens=step.tokens,
         pictures=list(step.pictures or ()),
         continues=step.continues or None,
         role=step.role or "user",

@@ -13,6 +13,7 @@ Trees are streamed, and a file appears under its name only when it is complete.
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, count
 from os.path import relpath
 from pathlib import Path
 from types import UnionType
@@ -286,15 +287,28 @@ def _messages(plan: ExportPlan, progress: Progress) -> dict[str, int]:
 
 def _conversations(plan: ExportPlan, progress: Progress) -> dict[str, int]:
     counts = Counter({"trees": 0, "rows": 0})
+    groups: set[str] = set()
     with rewriting(plan.out) as writer:
         for _, tree, credit in _trees_with_credit(plan):
             assigned = None if credit is None else advantages(credit)
+            group = _new_group(tree.task.id, groups)
             for steps in paths(tree):
-                writer.write(_conversation(tree, steps, assigned))
+                row = _conversation(tree, steps, assigned)
+                if group != tree.task.id:
+                    row.group, row.task = group, tree.task.id
+                writer.write(row)
                 counts["rows"] += 1
             counts["trees"] += 1
             progress.advance()
     return dict(counts)
+
+
+def _new_group(task: str, groups: set[str]) -> str:
+    """A name for a tree's trajectories that no earlier tree has, added to `groups`."""
+    names = chain([task], (f"{task} #{number}" for number in count(2)))
+    group = next(name for name in names if name not in groups)
+    groups.add(group)
+    return group
 
 
 def _conversation(

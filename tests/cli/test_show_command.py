@@ -5,7 +5,10 @@ import json
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
+from agentcli import read_trees
+from agentcli.records.files import RecordWriter
 from command_line import agentcli, chained, files_below
 from refusal import refused
 
@@ -115,6 +118,18 @@ def test_the_same_task_in_two_runs() -> None:
     assert answer.code == 0
     assert "runs/a/trees.jsonl:1" in answer.stdout
     assert "runs/b/trees.jsonl:1" in answer.stdout
+
+
+def test_the_same_task_in_two_runs_is_found_by_a_name_that_is_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RecordWriter(tmp_path / "runs/x/trees.jsonl") as writer:
+        for name, tree in zip("2134", read_trees(Path("runs/a")), strict=True):
+            writer.write(msgspec.structs.replace(tree, task=msgspec.structs.replace(tree.task, id=name)))
+    monkeypatch.chdir(tmp_path)
+    answer = agentcli("show", "runs/x", "1", "--beside", "runs/x")
+    assert answer.code == 0
+    assert answer.stdout.count("runs/x/trees.jsonl:1") == 2
 
 
 def test_the_trees_of_an_evaluation() -> None:

@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,12 @@ from agentcli.records.files import (
     read_json,
     read_records,
     replacing,
+    rewriting,
     sha256_file,
     write_atomic,
 )
 from agentcli.records.regular import is_there, open_regular, read_regular
-from agentcli.records.types import Manifest, Tree
+from agentcli.records.types import Manifest, Task, Tree
 from refusal import refused
 
 
@@ -115,6 +117,31 @@ def test_a_second_writer_waits_for_the_first(tmp_path: Path) -> None:
             fcntl.flock(rival, fcntl.LOCK_EX | fcntl.LOCK_NB)
     second.join()
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"a.json": b"second"}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_second_writer_of_records_waits_for_the_first(tmp_path: Path, fails: bool) -> None:
+    path = tmp_path / "new" / "a.jsonl"
+
+    def write(task: str, wait: Callable[[], object]) -> None:
+        with rewriting(path) as writer:
+            writer.write(Task(id=task, world="w", split="s", kind="k"))
+            wait()
+
+    second = threading.Thread(target=write, args=("second", bool))
+
+    def wait() -> None:
+        second.start()
+        with open(part_of(path), "rb") as rival, pytest.raises(BlockingIOError):
+            fcntl.flock(rival, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if fails:
+            raise KeyError
+
+    with pytest.raises(KeyError) if fails else nullcontext():
+        write("first", wait)
+    second.join()
+    assert os.listdir(path.parent) == ["a.jsonl"]
+    assert [task.id for task in read_records(path, Task)] == ["second"]
 
 
 def test_many_writers_leave_one_whole_file(tmp_path: Path) -> None:

@@ -94,6 +94,15 @@ def test_a_table_says_where_a_prompt_continues_a_conversation(run: Path) -> None
     assert table.column("continues").to_pylist() == [None if step.parent is None else "sampled" for step in tree.steps]
 
 
+def test_a_table_has_the_count_of_a_server_that_names_no_token_ids(run: Path) -> None:
+    tree = next(iter(read_trees(run)))
+    for step in tree.steps:
+        step.token_ids, step.logprobs, step.generated_tokens = [], [], step.id + 3
+    rewrite(run, [tree])
+    table = pyarrow.parquet.read_table(export(run, "parquet"))
+    assert table.column("tokens").to_pylist() == [step.id + 3 for step in tree.steps]
+
+
 SCHEMAS = '[{"type":"function","function":{"name":"peek","description":"Looks."}}]'
 
 

@@ -10,11 +10,13 @@ from agentcli import read_trees
 from agentcli.credit.registry import make
 from agentcli.records.files import RecordWriter, read_json
 from agentcli.records.trees import paths
-from agentcli.records.types import Manifest, Step, StopReason, Tree, Validity
+from agentcli.records.types import Manifest, Outcome, Step, StopReason, Tree, Validity
 from agentcli.reports.standing import Progress
 from agentcli.stages.export import perform, plan
 from command_line import agentcli
 from credit_trees import random_trees
+from credit_trees import step as act
+from credit_trees import tree as tree_with
 from foreign import FORMATS, traces, unpacked
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -200,9 +202,10 @@ def test_a_dry_run_counts_and_writes_nothing(files: Path) -> None:
     assert not (files / "runs").exists()
 
 
-def write(run: Path, tree: Tree) -> None:
+def write(run: Path, *trees: Tree) -> None:
     with RecordWriter(run / "trees.jsonl") as writer:
-        writer.write(tree)
+        for tree in trees:
+            writer.write(tree)
 
 
 def again(run: Path, number: int) -> list[Tree]:
@@ -247,3 +250,24 @@ def test_an_export_imported_again_is_the_same_tree(tree: Tree, texts: list[str],
     for method in METHODS:
         _, assign, switches = make({"method": method})
         assert assign(once, switches).steps == assign(tree, switches).steps
+
+
+def test_a_trajectory_that_ended_before_an_answer_comes_back(files: Path) -> None:
+    silent = {"action": None, "validity": Validity.VALID, "response": "", "next_observation": ""}
+    overlong = act(1, 0, outcome=Outcome.FAILURE, stop=StopReason.OVERLONG, **silent)
+    broken = act(2, 0, outcome=Outcome.ERRORED, error="engine", **silent)
+    tree = tree_with(act(0, None, next_observation="o"), overlong, broken)
+    write(files / "ours", tree)
+    (once,) = again(files / "ours", 1)
+    assert carried(once) == carried(tree)
+    assert [one.stop is StopReason.OVERLONG for one in once.steps] == [False, True, False]
+
+
+def test_two_trees_of_one_task_come_back_as_two(files: Path) -> None:
+    first = tree_with(act(0, None, outcome=Outcome.SUCCESS))
+    second = tree_with(act(0, None, action="wait"), act(1, 0, outcome=Outcome.FAILURE))
+    other = msgspec.structs.replace(first, task=msgspec.structs.replace(first.task, id="t #2"))
+    for trees in ([first, other, second], [first, second, other]):
+        write(files / "ours", *trees)
+        assert [carried(tree) for tree in again(files / "ours", 1)] == [carried(tree) for tree in trees]
+        assert [carried(tree) for tree in again(files / "ours-1", 2)] == [carried(tree) for tree in trees]

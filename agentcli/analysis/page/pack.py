@@ -6,7 +6,7 @@ It is written once, or again whenever its runs have changed.
 import base64
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from agentcli.analysis.page.trees import (
 from agentcli.credit.compare import Comparison, CreditComparison
 from agentcli.credit.export import graph_of
 from agentcli.credit.registry import Explainer, explainer
-from agentcli.errors import AgentCliError, UsageError
+from agentcli.errors import AgentCliError, UsageError, word_of
 from agentcli.evaluation.compare import ComparedEvaluation
 from agentcli.evaluation.episodes import ENDINGS
 from agentcli.evaluation.record import EvaluationSummary
@@ -88,6 +88,15 @@ class TreeSource(msgspec.Struct, kw_only=True, frozen=True):
     trees: Path
     evaluation: str | None = None
     """The label of the evaluation that kept the trees."""
+
+    @property
+    def files(self) -> list[Path]:
+        """What its part of the page is made of: trees, credit, and who was sampled."""
+        directory = RunDirectory(self.run)
+        if self.evaluation is not None:
+            summary = directory.evaluation(self.evaluation).with_suffix(".json")
+            return [self.trees, summary]
+        return [self.trees, directory.manifest_path, *directory.credit_files]
 
     @property
     def model(self) -> str | None:
@@ -165,7 +174,7 @@ class PageSource(msgspec.Struct, kw_only=True):
     run: str
     """The name of the run that it belongs to."""
     path: str
-    """The run directory as a command names it."""
+    """The run directory as a word of a command."""
     evaluation: str | None
     methods: list[str]
     endings: list[tuple[str, int]]
@@ -211,8 +220,10 @@ class PackedSource(msgspec.Struct, kw_only=True):
     blocks: list[str]
 
 
-KeptSources = dict[tuple[str, int, int], PackedSource]
-"""By name, size and time of the file."""
+Stamps = dict[Path, tuple[int, int]]
+"""Size and time of files."""
+KeptSources = dict[tuple[str, frozenset[tuple[Path, tuple[int, int]]]], PackedSource]
+"""By name, and the stamps of the files that it was packed from."""
 
 
 def packed_index(
@@ -245,8 +256,7 @@ def packed_index(
     for place, name in names.items():
         for source in sources_of(place, name):
             # A checksum would read every file again at each pass.
-            stamp = source.trees.stat()
-            key = (source.name, stamp.st_size, stamp.st_mtime_ns)
+            key = (source.name, frozenset(_stamps(source.files).items()))
             if key not in kept:
                 kept[key] = _packed(source, name, options, store, album, progress)
             _append(index, kept[key])
@@ -299,7 +309,7 @@ def _packed(
         source=PageSource(
             name=source.name,
             run=run,
-            path=shown_path(str(source.run)),
+            path=word_of(shown_path(str(source.run))),
             evaluation=source.evaluation,
             methods=[one.method for one in credit.sources],
             endings=list(endings.items()),
@@ -405,9 +415,14 @@ def comparisons_of(
 
 PAUSE_SECONDS = 5.0
 """Seconds between two checks of the runs for changes."""
-WATCHED = ("manifest.json", "*.jsonl*", "evaluation/*.json", "evaluation/trees/*")
+WATCHED = (
+    "manifest.json",
+    "*.jsonl*",
+    "credit/*.jsonl",
+    "evaluation/*.json",
+    "evaluation/trees/*",
+)
 """The files whose change makes a page out of date."""
-Stamps = dict[Path, tuple[int, int]]
 
 
 def write_pages(
@@ -429,7 +444,7 @@ def write_pages(
         album = Album(store)
         while True:
             # Taken before the runs are read: a change meanwhile is not missed.
-            stamps = _stamps(runs)
+            stamps = _stamps(_watched(runs))
             over = not watch or not any(map(_goes_on, runs))
             index = packed_index(runs, options, store, progress, kept, album)
             name = store.add(msgspec.json.encode(index))
@@ -440,7 +455,7 @@ def write_pages(
                 return
             # One line says that the page was written again.
             progress = Progress()
-            while _stamps(runs) == stamps:
+            while _stamps(_watched(runs)) == stamps:
                 time.sleep(PAUSE_SECONDS)
 
 
@@ -450,15 +465,20 @@ def _goes_on(run: Path) -> bool:
     return begun and RunDirectory(run).finished("run") is None
 
 
-def _stamps(runs: Sequence[Path]) -> Stamps:
-    """Size and time of every file that a page is made of."""
-    stamps: Stamps = {}
+def _watched(runs: Sequence[Path]) -> Iterator[Path]:
+    """Every file that a page is made of."""
     for run in runs:
         for folder in (run, *loop_folders(run)):
             for pattern in WATCHED:
-                for file in folder.glob(pattern):
-                    # Parts of files come and go.
-                    with suppress(FileNotFoundError):
-                        status = file.stat()
-                        stamps[file] = (status.st_size, status.st_mtime_ns)
+                yield from folder.glob(pattern)
+
+
+def _stamps(files: Iterable[Path]) -> Stamps:
+    """Size and time of the files that there are."""
+    stamps: Stamps = {}
+    for file in files:
+        # Parts of files come and go.
+        with suppress(FileNotFoundError):
+            status = file.stat()
+            stamps[file] = (status.st_size, status.st_mtime_ns)
     return stamps

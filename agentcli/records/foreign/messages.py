@@ -3,13 +3,15 @@
 messages      The whole conversation; every message of the assistant is a response.
 reward        A number; `success` may stand for it.
 success       Whether the task was solved. Without it the reward decides.
-group         Trajectories of one task. Without it: those that open alike.
+group         Trajectories of one tree. Without it: those that open alike.
+task          The task of the group, where its name is not the task's.
 truncated     Whether the trajectory was cut off at a limit; `error`: what failed.
 states        State keys: one before each response, and the last one; `canonical`: the
               papers' states likewise.
 steps         Numbers of the responses: equal ones of a group were sampled once.
 actions       What each response did, where that is not its whole text; null: nothing
-              that could be read. `validity`, `tags` and `looked` are those of our own steps.
+              that could be read, or no answer. `validity`, `tags` and `looked` are those of
+              our own steps.
 instruction   The task, where it is not the first message of the user.
 
 `export --to conversations` writes all of them.
@@ -46,6 +48,7 @@ class ChatRow(msgspec.Struct):
     reward: Reward | None = None
     success: bool | None = None
     group: str | int | None = None
+    task: str | int | None = None
     truncated: bool = False
     error: str | None = None
     states: list[str] | None = None
@@ -85,6 +88,7 @@ def read(
         yield rollouts.ForeignRollout(
             place=place,
             group=rollouts.digest(alike) if row.group is None else str(row.group),
+            task=None if row.task is None else str(row.task),
             turns=turns,
             instruction=row.instruction,
             kind=row.kind,

@@ -173,6 +173,8 @@ class ForeignRollout:
     """File and line, for messages."""
     group: str
     turns: list[ForeignTurn]
+    task: str | None = None
+    """None: the group is named by its task."""
     instruction: str | None = None
     kind: str = ""
     mask: str | None = None
@@ -267,7 +269,8 @@ def tree_of(rollouts: Sequence[ForeignRollout], choices: ImportChoices) -> Tree:
         users = [one.text for one in messages if one.role == "user"]
         instruction = users[0] if users else texts_of(messages)
     kind = first.kind or choices.form
-    task = Task(id=first.group, world=IMPORTED, split=choices.form, kind=kind)
+    name = first.group if first.task is None else first.task
+    task = Task(id=name, world=IMPORTED, split=choices.form, kind=kind)
     tree = Tree(
         task=task,
         instruction=instruction,
@@ -329,10 +332,13 @@ def _step(
     action = turn.read.get("actions", message.action)
     unread = Validity.MALFORMED if action is None else Validity.VALID
     validity = turn.read.get("validity", unread)
-    if (validity is Validity.MALFORMED) != (action is None):
+    # As our own steps are that ended before an answer.
+    silent = (validity, action, message.text) == (Validity.VALID, None, "")
+    if (validity is Validity.MALFORMED) != (action is None) and not silent:
         raise DataError(
             f"{placed.rollout.place}: validity: a response is malformed where its "
-            "action is null, and only there; correct one of the two"
+            "action is null, and only there or where it is empty; correct one of the "
+            "two"
         )
     step = Step(
         id=number,
@@ -358,6 +364,9 @@ def _step(
         step.prompt_ids = list(chain.from_iterable(turn.prompt_ids))
     if turn.end is not None:
         _end(step, turn.end, choices)
+        if silent and step.outcome is Outcome.FAILURE:
+            # Only a policy that was not asked fails without a fault or a response.
+            step.stop = StopReason.OVERLONG
     return step
 
 

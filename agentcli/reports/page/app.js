@@ -8,6 +8,8 @@ async function start() {
   const links = new Map([...VIEWS].map(([name, title]) => [name, h("a", { href: address({ view: name }) }, title)]));
   document.querySelector("header").append(h("b", {}, "agentcli"), h("span", { class: "quiet title" }, index.title), h("nav", { "aria-label": "views" }, [...links.values()]));
   let drawing = 0;
+  /** The tree on the screen, so that a key need not draw everything anew. */
+  let present = null;
 
   async function show() {
     const asked = route();
@@ -25,14 +27,16 @@ async function start() {
         document.documentElement.dataset.ready = String(drawing);
         return;
       }
-      const node = await drawn(name, index, asked);
+      const view = await drawn(name, index, asked);
       // A newer address may have been asked for while a block was unpacked.
       if (mine !== drawing) return;
-      if (name !== "tree") present = null;
-      main.replaceChildren(node);
+      present = view instanceof TreeView ? view : null;
+      main.replaceChildren(present?.node ?? view);
       scrollTo(0, 0);
       present?.mark();
     } catch (error) {
+      if (mine !== drawing) return;
+      present = null;
       main.replaceChildren(h("div", { class: "page" }, h("p", { class: "note", role: "alert" }, `This view cannot be shown: ${error.message}`)));
     }
     document.documentElement.dataset.ready = String(drawing);

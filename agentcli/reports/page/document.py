@@ -136,7 +136,7 @@ def write_page(
         file.write(f"<script>{script()}</script>\n</body>\n</html>\n".encode())
     # Blocks of an earlier page at this place; until now it could be looked at.
     for block in folder.glob("*.js"):
-        if not beside or block.stem not in names:
+        if _is_block(block) and not (beside and block.stem in names):
             block.unlink()
 
 
@@ -191,8 +191,23 @@ def _write_beside(folder: Path, store: BlockStore, names: Sequence[str]) -> None
         file = folder / f"{name}.js"
         # A block is named by its content, so one that is there already is right.
         if not file.exists():
-            text = store.path(name).read_bytes()
-            write_atomic(file, b'agentcliBlock("%b", "%b");\n' % (name.encode(), text))
+            write_atomic(
+                file, b'%b%b");\n' % (_call(name), store.path(name).read_bytes())
+            )
+
+
+def _call(name: str) -> bytes:
+    """What the file of a block begins with."""
+    return b'agentcliBlock("%b", "' % name.encode()
+
+
+def _is_block(file: Path) -> bool:
+    """Whether a file beside a page was written here; others are the user's own."""
+    if not file.is_file():
+        return False
+    call = _call(file.stem)
+    with open_regular(file) as opened:
+        return opened.read(len(call)) == call
 
 
 def _resource(name: str) -> str:

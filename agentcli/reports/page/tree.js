@@ -2,8 +2,6 @@
 
 /** The place in CELL_WIDTHS that was chosen by a button; null: what fits. */
 let chosenZoom = null;
-/** The tree on the screen, so that a key need not draw everything anew. */
-let present = null;
 
 async function treeView(index, asked) {
   const row = index.byPlace.get(`${asked.get("run")}:${asked.get("line")}`);
@@ -11,8 +9,7 @@ async function treeView(index, asked) {
   const tree = await readTree(index, row);
   const view = new TreeView(index, tree);
   await view.show(asked);
-  present = view;
-  return view.node;
+  return view;
 }
 
 class TreeView {

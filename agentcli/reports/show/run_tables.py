@@ -329,14 +329,14 @@ def _words(step: Step) -> Iterator[str]:
 
 def _judgement(step: Step) -> Iterator[str]:
     """What the judge said of the call."""
-    for name in ("chosen", "best"):
-        score = step.notes.get(name)
-        yield "-" if score is None else f"{score:.1f}"
-    sound = step.notes.get("process_ok")
-    if sound is None:
-        yield "-"
-    else:
-        yield "yes" if sound else "no"
+    for name in ("chosen", "best", "process_ok"):
+        note = step.notes.get(name, "-")
+        if isinstance(note, str):
+            yield one_line(note)
+        elif name == "process_ok":
+            yield "yes" if note else "no"
+        else:
+            yield f"{note:.1f}"
 
 
 def advice_table(file: str, traits: Sequence[tuple[str, float, str]]) -> Blocks:

@@ -160,16 +160,15 @@ def leaves_below(tree: Tree) -> tuple[list[int], list[int]]:
     return leaves, success
 
 
-def find_tree(file: Path, wanted: str) -> ShownTree:
+def find_tree(file: Path, wanted: str, *, exact: bool = False) -> ShownTree:
     """The tree that `wanted` names: a line of the file, a task id, or a part of one.
 
-    Raises UsageError where no tree fits, or a part of an id fits several.
+    With `exact` it is a task id. Raises UsageError where no tree fits, or a part of an
+    id fits several.
     """
     # A longer number is no line; it may be part of a task's id.
-    if wanted.isascii() and wanted.isdigit() and len(wanted) < 10:
-        line = int(wanted)
-    else:
-        line = _line_of_task(file, wanted)
+    is_line = not exact and wanted.isascii() and wanted.isdigit() and len(wanted) < 10
+    line = int(wanted) if is_line else _line_of_task(file, wanted, exact)
     tree = read_line(file, line, Tree)
     if tree is None:
         raise UsageError(f"{file}: has no line {line}; list them without TREE")
@@ -187,15 +186,15 @@ def add_credit(shown: ShownTree, run: Path, credit: str | None) -> None:
         return
     file = directory.existing_credit(credit)
     shown.credit = file.stem
-    shown.rows = _rows_of(file, shown.tree)
+    shown.rows = _rows_of(file, shown)
 
 
-def _line_of_task(file: Path, wanted: str) -> int:
+def _line_of_task(file: Path, wanted: str, exact: bool) -> int:
     matches: list[int] = []
     for line, head in read_numbered(file, TreeHead):
         if head.task.id == wanted:
             return line
-        if wanted in head.task.id:
+        if wanted in head.task.id and not exact:
             matches.append(line)
     if not matches:
         raise UsageError(f"{file}: has no task {wanted}; list them without TREE")
@@ -208,16 +207,22 @@ def _line_of_task(file: Path, wanted: str) -> int:
     return matches[0]
 
 
-def _rows_of(file: Path, tree: Tree) -> dict[int, list[StepCredit]]:
-    """The rows of a tree's credit by step. Raises DataError where the file has none."""
-    task = tree.task.id
-    for line, head in read_numbered(file, RowHead):
-        if head.task != task:
+def _rows_of(file: Path, shown: ShownTree) -> dict[int, list[StepCredit]]:
+    """The rows of a tree's credit by step. Raises DataError where the file has none.
+
+    Credit has the order of the trees, among which a task may come again.
+    """
+    trees = read_numbered(Path(shown.file), TreeHead)
+    for (tree_line, _), (line, _) in zip(
+        trees, read_numbered(file, RowHead), strict=False
+    ):
+        if tree_line != shown.line:
             continue
         credit = read_line(file, line, Credit)
         if credit is not None:
-            validate_credit(credit, tree, f"{file}:{line}")
+            validate_credit(credit, shown.tree, f"{file}:{line}")
             return rows_by_step(credit)
     raise DataError(
-        f"{file}: has no credit of task {task}; run assign-credit with --overwrite"
+        f"{file}: has no credit of task {shown.tree.task.id}; run assign-credit with "
+        "--overwrite"
     )

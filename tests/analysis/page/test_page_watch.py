@@ -1,5 +1,6 @@
 """Which trees a page shows under which names, and when a watched page is written again."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ from agentcli.analysis.page import pack
 from agentcli.analysis.page.pack import PageOptions, short_names, sources_of, write_pages
 from agentcli.records.runs import RunDirectory
 from agentcli.reports.standing import Progress
-from pages import rows_of, unpacked
+from command_line import agentcli
+from pages import rows_of, unpacked, viewed
 from refusal import refused
 from sample_records import stage_record
 
@@ -70,3 +72,30 @@ def test_trees_that_did_not_change_are_packed_once(run: Path, tmp_path: Path, mo
     (loop / "iteration_001/trees.jsonl").write_bytes((run / "trees.jsonl").read_bytes()[:-1])
     next(written)
     assert [file.parent.name for file in read] == ["iteration_000", "iteration_001", "iteration_001"]
+
+
+def test_a_watched_page_shows_the_credit_that_came_later(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pack, "PAUSE_SECONDS", 0.01)
+    loop, page = tmp_path / "loop", tmp_path / "page.html"
+    folder = loop / "iteration_000"
+    folder.mkdir(parents=True)
+    (folder / "trees.jsonl").write_bytes((run / "trees.jsonl").read_bytes())
+    written = write_pages([loop], PageOptions(methods=[]), page, Progress(), watch=True)
+    next(written)
+    assert unpacked(page)["index"]["sources"][0]["methods"] == []
+    assert agentcli("assign-credit", str(folder), "--method", "grpo", "-q").code == 0
+    next(written)
+    assert unpacked(page)["index"]["sources"][0]["methods"] == ["grpo"]
+    (folder / "credit/grpo.jsonl").unlink()
+    next(written)
+    assert unpacked(page)["index"]["sources"][0]["methods"] == []
+
+
+def test_a_folder_with_a_blank_is_one_word_of_the_commands_of_a_page(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "a run"
+    folder.mkdir()
+    (folder / "trees.jsonl").write_bytes((run / "trees.jsonl").read_bytes())
+    index, _ = viewed(tmp_path / "page.html", str(folder))
+    assert shlex.split(index["sources"][0]["path"])[0].endswith("/a run")

@@ -109,3 +109,13 @@ def test_a_large_page_has_its_data_beside_it(
     monkeypatch.setattr(document, "LARGEST_FILE", 10**9)
     write_page(page, "t", index, store, [second])
     assert list(folder.iterdir()) == []
+
+
+def test_a_page_leaves_files_that_are_not_its_own(store: BlockStore, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    folder = data_folder(page)
+    folder.mkdir()
+    (folder / "drawing.js").write_text("draw()", encoding="utf-8")
+    (folder / "more.js").mkdir()
+    write_page(page, "t", store.add(b"{}"), store, [])
+    assert sorted(file.name for file in folder.iterdir()) == ["drawing.js", "more.js"]

@@ -180,6 +180,16 @@ def test_keys_walk_through_the_tree_and_between_trees(browser: Browser, page: Pa
     assert quiet(browser)
 
 
+def test_a_tree_that_was_left_before_it_was_drawn_can_be_opened_again(browser: Browser, page: Path) -> None:
+    browser.open(page, address(view="trees"))
+    tree = address(view="tree", run="x", line=1)
+    # The list is asked for while the block of the tree is unpacked.
+    for view in (tree, address(view="trees")):
+        browser.run(f"location.hash = {json.dumps(view)}; dispatchEvent(new HashChangeEvent('hashchange'))")
+    browser.go(tree)
+    assert browser.run("Boolean(document.querySelector('[aria-label=trajectory]'))")
+
+
 def test_search_finds_every_tree_that_holds_a_text(browser: Browser, page: Path) -> None:
     blocks = unpacked(page)
     index = blocks["index"]

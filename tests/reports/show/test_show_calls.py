@@ -47,6 +47,16 @@ def test_the_calls_of_one_tree() -> None:
     assert "7.0" in text
 
 
+def test_words_in_the_place_of_scores_are_shown() -> None:
+    file = Path("x/trees.jsonl")
+    text = file.read_text(encoding="utf-8").replace('"chosen":7.0', '"chosen":"fair"')
+    file.write_text(text.replace('"process_ok":1.0', '"process_ok":"per\\nhaps"'), encoding="utf-8")
+    table = agentcli("show", "x", "1", "--calls")
+    assert table.code == 0, table
+    assert "fair" in table.stdout
+    assert "per haps" in table.stdout
+
+
 def test_steps_are_counted_from_one_in_both_tables_and_named_as_step_takes_them() -> None:
     table = agentcli("show", "x", "2", "--calls")
     rows = [[cell.strip() for cell in line.split("│")] for line in table.stdout.splitlines()]

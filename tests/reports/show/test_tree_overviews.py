@@ -43,7 +43,8 @@ def run(tmp_path: Path) -> Path:
 
 def give_credit(run: Path, method: str, *rows: StepCredit, task: str = "take/apple") -> None:
     with RecordWriter(run / f"credit/{method}.jsonl") as writer:
-        writer.write(Credit(task="put/apple", method=method, steps=[]))
+        for tree in TREES[:2]:
+            writer.write(Credit(task=tree.task.id, method=method, steps=[]))
         writer.write(Credit(task=task, method=method, steps=list(rows)))
 
 
@@ -154,3 +155,22 @@ def test_credit_that_does_not_belong_to_the_tree_is_refused(run: Path) -> None:
     refused(lambda: find_tree(run, "3"), 3, names=["grpo.jsonl", "take/apple"], remedy="assign-credit")
     give_credit(run, "grpo", StepCredit(step=7, advantage=1.0))
     refused(lambda: find_tree(run, "3"), 3, names=["grpo.jsonl", "7"], remedy="assign-credit")
+
+
+def test_every_tree_of_a_task_is_shown_with_its_own_credit(run: Path) -> None:
+    with RecordWriter(run / "trees.jsonl", append=True) as writer:
+        writer.write(TREES[2])
+    give_credit(run, "grpo", StepCredit(step=0, advantage=1.0))
+    refused(lambda: find_tree(run, "4"), 3, names=["grpo.jsonl", "take/apple"], remedy="assign-credit")
+    with RecordWriter(run / "credit/grpo.jsonl", append=True) as writer:
+        writer.write(Credit(task="take/apple", method="grpo", steps=[StepCredit(step=0, advantage=-1.0)]))
+    assert [find_tree(run, line).advantage(0) for line in ("3", "4")] == [1.0, -1.0]
+
+
+def test_the_whole_id_of_a_task_is_neither_a_line_nor_a_part(tmp_path: Path) -> None:
+    file = tmp_path / "trees.jsonl"
+    with RecordWriter(file) as writer:
+        for name in ("2", "1", "30"):
+            writer.write(named(TREES[0], name))
+    assert [find_in(file, name, exact=True).line for name in ("2", "1", "30")] == [1, 2, 3]
+    refused(lambda: find_in(file, "3", exact=True), names=["3", "trees.jsonl"], remedy="without TREE")
