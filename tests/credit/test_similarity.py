@@ -3,6 +3,7 @@
 import difflib
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,25 @@ def test_a_clusters_value_is_pooled(pool: str, hall: float) -> None:
     assert [credit.steps[n].parts["action"] for n in (0, 1, 3)] == pytest.approx([1 - 1.9 / 3, 0.9 - 1.9 / 3, -1.9 / 3])
     apart = rewardflow.assign(alike(), GRAPH(alpha_traj=0.0, scale="none"))
     assert [row.parts["value"] for row in apart.steps] == pytest.approx([0.9, 0.81, 0.9, 0.9])
+
+
+@pytest.mark.parametrize("halls", [2, 4])
+def test_a_member_that_moves_within_its_cluster_has_what_follows(halls: int) -> None:
+    """yard -> hall1 -> hall2 ... -> GOAL: only the last hall leaves, and no step loses on the way."""
+    states = ["yard", *(f"hall{number + 1}" for number in range(halls)), "GOAL"]
+    moves = [{"state": one, "next_state": other} for one, other in pairwise(states)]
+    moves[-1]["outcome"] = SUCCESS
+    failed = [{"state": "hall1", "next_state": "PIT", "outcome": FAILURE}]
+    credit = rewardflow.assign(chains([moves, failed]), GRAPH(similarity="difflib:0.7", pool="mean"))
+    assert [row.parts["value"] for row in credit.steps] == pytest.approx([0.81, *[0.9] * halls, 0.9])
+    assert [row.parts["gain"] for row in credit.steps] == pytest.approx([0.09, *[0.0] * (halls - 1), 0.1, -0.9])
+
+
+def test_a_member_without_an_exit_that_leads_to_a_success_has_no_value() -> None:
+    one = [{"state": "hall2", "next_state": "GOAL", "outcome": SUCCESS}]
+    other = [{"state": "hall1", "next_state": "PIT", "outcome": FAILURE}]
+    credit = rewardflow.assign(chains([one, other]), GRAPH(similarity="difflib:0.7", pool="mean"))
+    assert [row.parts["value"] for row in credit.steps] == pytest.approx([0.45, 0.45])
 
 
 def test_similarity_that_finds_nothing_changes_nothing() -> None:
