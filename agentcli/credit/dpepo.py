@@ -95,6 +95,15 @@ class DpepoSettings(GroupSwitches, kw_only=True):
             "unset where action_reward and transition_reward are off: there is no "
             "R_step to multiply",
         )
+        # The release compares pairs of actions (release/dpepo.py).
+        reads_states = self.form == "paper" and self.transition_reward
+        require(
+            reads_states or self.state == "paper",
+            "state",
+            self.state,
+            "left alone where form is release or transition_reward is off: no state is "
+            "compared",
+        )
         in_range(self, "alpha", "omega", "gamma", "beta", positive=True, most=1)
         if self.invalid_factor is not None:
             in_range(self, "invalid_factor", positive=True, most=1)

@@ -29,6 +29,8 @@ KINDS = {
     Outcome.FAILURE: FAILURE,
 }
 """The kind of the node that a leaf leads to, by its outcome."""
+Member = tuple[int, str]
+"""The node of a cluster, and the state of one of its members."""
 OUTSIDE = -1
 """Stands for a node, for a step that leads only to errored leaves."""
 
@@ -181,7 +183,7 @@ def build(
             graph.nodes[graph.targets[step.id]].truncated += 1
     _set_values(graph, gamma, distance)
     if pool == "mean":
-        _pool(graph, _exits(graph, survey, states, arrived), gamma)
+        _pool(graph, *_exits(graph, survey, states, arrived), gamma)
     return graph
 
 
@@ -323,15 +325,18 @@ def _exits(
     survey: Survey,
     states: States,
     arrived: list[bool],
-) -> dict[tuple[int, str], set[int]]:
-    """The nodes that each state's own transitions lead to, by (cluster node, state).
+) -> tuple[dict[Member, set[int]], dict[Member, list[Member]]]:
+    """The nodes that each member's own transitions lead to, and moves in its cluster.
 
-    The graph cannot tell: its edges belong to whole clusters. `arrived` is the result
-    of _walk.
+    The moves are the members that each member was reached from. The graph cannot tell:
+    its edges belong to whole clusters. `arrived` is the result of _walk.
     """
-    exits: dict[tuple[int, str], set[int]] = {}
+    exits: dict[Member, set[int]] = {}
+    came_from: dict[Member, list[Member]] = {}
     standing: list[str] = []
-    """The state after each step; after a pruned step, the state before it."""
+    """The state after each step; after a step that was given no node, the one before
+    it.
+    """
     for step, parent in enumerate(survey.parents):
         here = states.before[step] if parent == ROOT else standing[parent]
         source = graph.sources[step]
@@ -341,34 +346,49 @@ def _exits(
             exits.setdefault((source, here), set())
         if arrived[step]:
             exits.setdefault((target, after), set())
-        if source != OUTSIDE and not graph.pruned[step]:
-            exits[source, here].add(target)
+            if target == source:
+                came_from.setdefault((target, after), []).append((source, here))
+            else:
+                exits[source, here].add(target)
             here = after
         standing.append(here)
-    return exits
+    return exits, came_from
 
 
 def _pool(
     graph: StateGraph,
-    exits: Mapping[tuple[int, str], set[int]],
+    exits: Mapping[Member, set[int]],
+    came_from: Mapping[Member, list[Member]],
     gamma: float,
 ) -> None:
     """Gives every cluster the mean value of its members (RewardFlow App. C.4).
 
     A member that is a success has value 1. Any other has gamma ** (1 + hops), with the
-    fewest hops among the nodes that its own transitions lead to; 0 where none of them
-    leads to a success.
+    fewest hops among the nodes that its own transitions lead to, or those of members
+    that it moved to; 0 where none of them leads to a success.
     """
     nodes = graph.nodes
-    values: dict[int, list[float]] = {}
-    for (number, _), targets in exits.items():
+    own: dict[Member, float] = {}
+    for member, targets in exits.items():
         hops = [nodes[target].hops for target in targets]
-        nearest = min([far for far in hops if far is not None], default=None)
+        own[member] = min([far for far in hops if far is not None], default=math.inf)
+    nearest: dict[Member, float] = {}
+    # The nearest exits first: whoever moved there has them too. As in the graph, a move
+    # within a cluster is no hop.
+    for member in sorted(own, key=own.__getitem__):
+        reached = [member]
+        while reached:
+            here = reached.pop()
+            if here not in nearest:
+                nearest[here] = own[member]
+                reached += came_from.get(here, [])
+    values: dict[int, list[float]] = {}
+    for (number, _), far in nearest.items():
         value = 0.0
         if nodes[number].kind == SUCCESS:
             value = 1.0
-        elif nearest is not None:
-            value = gamma ** (1 + nearest)
+        elif far < math.inf:
+            value = gamma ** (1 + far)
         values.setdefault(number, []).append(value)
     for number, members in values.items():
         nodes[number].value = math.fsum(members) / len(members)

@@ -174,7 +174,7 @@ class PathCounts(NamedTuple):
     length: list[int]
     """The number of its steps, without one whose prompt was too long to be asked."""
     invalid: list[int]
-    """The number of its invalid steps."""
+    """The number of its invalid steps that are the policy's own."""
 
 
 def path_counts(survey: Survey) -> PathCounts:
@@ -183,7 +183,7 @@ def path_counts(survey: Survey) -> PathCounts:
     counts = PathCounts(
         list(range(size)),
         list(survey.asked),
-        list(map(int, survey.invalid)),
+        list(map(int, survey.penalised)),
     )
     first, length, invalid = counts
     for step, parent in enumerate(survey.parents):

@@ -24,6 +24,8 @@ from agentcli.records.faults import shown
 from agentcli.records.section import Positive, Section, Share
 from agentcli.records.types import Credit, Step, Tree, Validity
 
+VERDICT = frozenset({"best", "chosen", "process_ok"})
+"""What a judge leaves in Step.notes, as far as the reward reads it."""
 UNREADABLE = "no call could be read in the response, so no judge was asked"
 UNSOUND = "the judge found the step unreasonable"
 WRONG = "no success came of it"
@@ -83,9 +85,10 @@ def _reason(
     tree: Tree, step: Step, won: list[int], settings: RareToolSettings
 ) -> str | None:
     """Why a step is left out; None if it is not."""
-    # Where rare-tool sampled, a step without notes was never judged. In other trees
-    # missing notes are an error, which `_note` raises.
-    unjudged = tree.method == "rare-tool" and not step.notes
+    # Where rare-tool sampled, a step without any of these notes was never judged; a
+    # parser may have left others. In other trees missing notes are an error, which
+    # `_note` raises.
+    unjudged = tree.method == "rare-tool" and VERDICT.isdisjoint(step.notes)
     if step.validity is Validity.MALFORMED or unjudged:
         return UNREADABLE
     if settings.drop_unsound and step.notes.get("process_ok") == 0:

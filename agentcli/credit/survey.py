@@ -66,8 +66,8 @@ class Survey:
     invalid: list[bool]
     """Whether the step is malformed or inadmissible."""
     penalties: list[float]
-    """The penalty inside the step's score, 0 or invalid_penalty; all 0 where `charges`
-    are used instead.
+    """The penalty inside the step's score, 0 or invalid_penalty (`penalised`); all 0
+    where `charges` are used instead.
     """
     masked: list[str | None]
     """Why the step cannot have an advantage: it leads only to errored leaves, or must
@@ -80,6 +80,17 @@ class Survey:
     charges: list[float] | None = None
     """The step's penalty outside the normalisation (`penalty: outside`)."""
     _children: list[list[int]] | None = None
+
+    @property
+    def penalised(self) -> list[bool]:
+        """Whether the step is invalid and the policy's own.
+
+        The penalty of another (Step.mask) would be in a baseline and in no advantage.
+        """
+        return [
+            wrong and step.mask is None
+            for wrong, step in zip(self.invalid, self.tree.steps, strict=True)
+        ]
 
     def children(self) -> list[list[int]]:
         """The children with a live leaf, by step; the root's are the last element."""
@@ -260,7 +271,6 @@ def survey_of(tree: Tree, switches: Switches) -> Survey:
     ]
     if by_score:
         _refuse_unbounded(tree, ends, live, rewards)
-    penalties = [switches.invalid_penalty * wrong for wrong in invalid]
     survey = Survey(
         tree=tree,
         parents=parents,
@@ -269,12 +279,13 @@ def survey_of(tree: Tree, switches: Switches) -> Survey:
         won=won,
         rewards=rewards,
         invalid=invalid,
-        penalties=penalties,
+        penalties=[],
         masked=masked,
         asked=[int(step.stop is not StopReason.OVERLONG) for step in steps],
     )
+    survey.penalties = [switches.invalid_penalty * own for own in survey.penalised]
     if isinstance(switches, PenaltySwitches) and switches.penalty == "outside":
-        survey.charges = penalties
+        survey.charges = survey.penalties
         survey.penalties = [0.0] * size
     return survey
 

@@ -38,9 +38,9 @@ def assign(tree: Tree, settings: TreerlSettings) -> Credit:
     single = survey.live[ROOT] == 1
     # By state: the leaves below its invalid children, each with one penalty.
     penalised = [0] * len(survey.live)
-    for step, parent in enumerate(survey.parents):
+    for step, own in enumerate(survey.penalised):
         # A child counts once per leaf, as V(parent) does.
-        penalised[parent] += survey.live[step] * survey.invalid[step]
+        penalised[survey.parents[step]] += survey.live[step] * own
 
     def advantage(step: int, parent: int) -> AdvantageParts:
         leaves = survey.live[step]

@@ -51,12 +51,12 @@ def is_mixed(tree: Tree) -> bool:
 def highest(unit: str, settings: Settings) -> int:
     """The most that one tree can cost in the unit of a budget, without votes."""
     rollout = settings.rollout
-    responses = rollout.leaves * settings.environment.max_steps
+    leaves, responses = rollout.most(settings.environment.max_steps)
     # A response that repeats a sibling's action is drawn again, and costs each time.
     draws = responses * (1 + rollout.distinct)
     limits = {
         GROUPS: 1,
-        "leaves": rollout.leaves,
+        "leaves": leaves,
         "steps": responses * rollout.moves_per_step,
         "tokens": draws * settings.policy.max_tokens,
     }

@@ -60,7 +60,9 @@ class Candidate:
     children: int = 0
     """Includes children where the policy failed to answer."""
     surprises: list[float] = field(default_factory=list)
-    """-log pi(Y|s) / |Y| of every response; zeros where the criterion is random."""
+    """-log pi(Y|s) / |Y| of every response that is not empty; zeros where the criterion
+    is random.
+    """
 
     @property
     def sparseness(self) -> float:
@@ -87,12 +89,12 @@ async def fork_progressively(
             # A child where the policy failed to answer has no entropy.
             if step is None or not was_sampled(step):
                 continue
+            entropy: float | None = 0.0
             if criterion == "entropy":
-                # h of lines 7 and 16. Line 18 keeps a running mean; `sparseness` sums
-                # all.
-                candidate.surprises.append(surprise(step, "--criterion random"))
-            else:
-                candidate.surprises.append(0.0)
+                entropy = surprise(step, "--criterion random")
+            # h of lines 7 and 16. Line 18 keeps a running mean; `sparseness` sums all.
+            if entropy is not None:
+                candidate.surprises.append(entropy)
 
     settings.check()
     actor.roots = settings.roots
@@ -105,7 +107,7 @@ async def fork_progressively(
     for turn in range(settings.leaves - settings.roots):
         # H is a mean over responses, so it needs one.
         candidates = [candidate for candidate in buffer.values() if candidate.surprises]
-        # The policy never answered, so no state has an entropy.
+        # The policy never answered, or only in empty texts: no state has an entropy.
         if not candidates:
             return
         if criterion == "entropy":

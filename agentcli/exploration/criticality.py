@@ -31,6 +31,14 @@ class CriticalityRollout(RolloutSettings, kw_only=True):
     its own.
     """
 
+    def most(self, steps: int) -> tuple[int, int]:
+        """The most leaves and responses: draws in the root and in later states."""
+        leaves, responses = super().most(steps)
+        states = 1 + leaves * (steps - 1)
+        # From the root `steps` responses, from the last state one.
+        drawn = steps + leaves * (steps * (steps - 1) // 2)
+        return leaves + self.draws * states, responses + self.draws * drawn
+
     @property
     def needs_chance(self) -> str:
         return "draws every action again, and greedy draws are all the same"

@@ -32,6 +32,8 @@ from agentcli.records.types import Tree
 
 TOOL_JUDGE = "tool-judge"
 """The judge without a model (policies/model_free.py)."""
+VIABLE = 6.0
+"""The lowest score of a viable tool in Rare-tool section 4.1."""
 Rule = Literal["rarity", "greedy", "random"]
 
 
@@ -53,8 +55,17 @@ class RareToolRollout(RolloutSettings, kw_only=True):
     greedy: the highest score (Rare-tool's PPO without diversity). random: any viable
     tool.
     """
-    threshold: Annotated[float, Meta(ge=LEAST, le=MOST)] = 6.0
-    """The lowest score at which a tool is viable."""
+    threshold: Annotated[float, Meta(ge=LEAST, le=MOST)] = VIABLE
+    """The lowest score at which a tool is viable; greedy has no such bound."""
+
+    def check(self) -> None:
+        """Raises UsageError for a threshold that the rule does not read."""
+        super().check()
+        if self.select == "greedy" and self.threshold != VIABLE:
+            raise UsageError(
+                "rollout.threshold: has no effect where rollout.select is greedy; use "
+                "--select rarity"
+            )
 
     @property
     def remark(self) -> str:

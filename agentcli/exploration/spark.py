@@ -18,6 +18,7 @@ from typing import Literal
 
 import msgspec
 
+from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.chain import follow
 from agentcli.exploration.nodes import Node
@@ -67,9 +68,14 @@ class SparkRollout(BranchingRollout, kw_only=True):
         return BY_ENTROPY if self.branch == "entropy" else ""
 
     def check(self) -> None:
-        """Raises UsageError for too many roots and for an unknown trigger."""
+        """Raises UsageError for too many roots, an unknown trigger or an unused one."""
         super().check()
         probability_of(self.branch)
+        if self.branch != "entropy" and self.entropy != EntropySettings():
+            raise UsageError(
+                f"rollout.entropy: has no effect where rollout.branch is {self.branch}; "
+                "use --branch entropy"
+            )
 
 
 async def explore(actor: Actor, settings: SparkRollout) -> Tree:

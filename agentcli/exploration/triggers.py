@@ -37,14 +37,17 @@ class EntropySettings(Section, kw_only=True):
     """tau: the score above which to branch."""
 
 
-def surprise(step: Step, instead: str) -> float:
+def surprise(step: Step, instead: str) -> float | None:
     """-log pi(Y | s) / |Y| of the sampled response, in nats per token.
 
-    It is a one-sample estimate of the action entropy (CARL eq. 7-8). Raises UsageError,
-    which says what to use `instead`, if the policy gives no log-probabilities, or those
-    of another distribution than it samples from.
+    None for a response without text and tokens. It is a one-sample estimate of the
+    action entropy (CARL eq. 7-8). Raises UsageError, which says what to use `instead`,
+    if the policy gives no log-probabilities, or those of another distribution than it
+    samples from.
     """
     if not step.logprobs:
+        if not step.response:
+            return None
         raise UsageError(
             "entropies need log-probabilities and this policy gives none; use one "
             f"that does (--policy transformers) or {instead}"
@@ -116,7 +119,10 @@ def rising_entropy(settings: EntropySettings, instead: str) -> Trigger:
         if node.step is None:
             return False
         entropy = surprise(node.step, instead)
-        # Parents come first, so the first entropy is that of the first step.
+        if entropy is None:
+            return False
+        # Parents come first, so the first entropy is that of the first step that has
+        # one.
         first = first_entropies.setdefault(node.lineage[0], entropy)
         # alpha + beta * (H_t - H_initial)
         score = settings.base + settings.weight * (entropy - first)  # CARL eq. 28

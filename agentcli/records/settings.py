@@ -351,6 +351,10 @@ class RolloutSettings(Section, kw_only=True):
         """How many actions one response may contain."""
         return 1
 
+    def most(self, steps: int) -> tuple[int, int]:
+        """The most leaves and responses of a tree, with `steps` in a trajectory."""
+        return self.leaves, self.leaves * steps
+
     @property
     def needs_chance(self) -> str:
         """Why greedy responses are of no use to the method; "" if they are."""

@@ -125,6 +125,8 @@ def test_the_settings_given_are_not_changed() -> None:
         ({"method": "gigpo", "w": -1}, ["credit.w", "at least 0"]),
         ({"method": "rlvmr", "w": float("nan")}, ["credit.w", "nan"]),
         ({"method": "dpepo", "alpha": 0}, ["credit.alpha", "above 0"]),
+        ({"method": "dpepo", "form": "release", "state": "exact"}, ["credit.state", "form is release"]),
+        ({"method": "dpepo", "transition_reward": False, "state": "observation"}, ["credit.state", "is off"]),
         ({"method": "dpepo", "omega": 1.1}, ["credit.omega", "at most 1"]),
         ({"method": "dpepo", "invalid_factor": 0}, ["credit.invalid_factor", "above 0"]),
         ({"method": "dpepo", "action_reward": False, "form": "release"}, ["credit.action_reward", "form is release"]),

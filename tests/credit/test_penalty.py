@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from agentcli.credit.registry import METHODS
+from agentcli.credit.registry import METHODS, switches_class
 from agentcli.records.types import Tree, Validity
 from credit_trees import FAILURE, outcomes, random_trees
 from hypothesis import given, settings
@@ -28,6 +28,19 @@ def test_inside_one_penalty_among_equal_outcomes_becomes_many_stds() -> None:
     credit = credit_of(failures(), {"method": "grpo"})
     assert credit.steps[34].advantage == pytest.approx(-0.09875 / (variance**0.5 + 1e-6))
     assert (credit.steps[34].advantage or 0) < -8
+
+
+@pytest.mark.parametrize("method", [*NORMALISING, "carl", "treerl"])
+@pytest.mark.parametrize("form", ["paper", "release"])
+def test_a_masked_step_costs_nobody_a_penalty(method: str, form: str) -> None:
+    """Its own row has no advantage, so its penalty would only lift the others."""
+    if form == "release" and "form" not in switches_class(method).__struct_fields__:
+        return
+    grown = failures()
+    grown.steps[34].mask = "a model that is not trained"
+    chosen = {"form": form} if form == "release" else {}
+    charged = credit_of(grown, {"method": method, "invalid_penalty": 0.1, **chosen})
+    assert charged == credit_of(grown, {"method": method, "invalid_penalty": 0.0, **chosen})
 
 
 @pytest.mark.parametrize("method", NORMALISING)

@@ -82,9 +82,10 @@ def test_a_malformed_step_and_an_errored_trajectory_have_no_reward() -> None:
     assert rewards(tree(judged(0, 6, 7), outcome=Outcome.ERRORED)) == [None]
 
 
-def test_a_response_whose_action_is_no_call_has_no_reward() -> None:
-    """No judge is asked about `kilowatt_hour]`; the steps after it were judged."""
-    no_call = step(0)
+@pytest.mark.parametrize("notes", [{}, {"parsed": 1.0}])
+def test_a_response_whose_action_is_no_call_has_no_reward(notes: dict[str, float]) -> None:
+    """No judge is asked about `kilowatt_hour]`, also where a parser read it; the steps after it were judged."""
+    no_call = step(0, **notes)
     no_call.validity = Validity.INADMISSIBLE
     grown = tree(no_call, judged(1, 6.0, 6.0))
     assert rewards(grown) == [None, 0.5]

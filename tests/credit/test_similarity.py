@@ -3,12 +3,13 @@
 import difflib
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from agentcli.credit import gigpo, rewardflow
 from agentcli.credit.graph import build
-from agentcli.credit.similarity import difflib_clusters, embed, embedding_clusters
+from agentcli.credit.similarity import difflib_clusters, embed, embedding_clusters, representatives
 from agentcli.records.types import Tree
 from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, walk
 from refusal import refused
@@ -131,6 +132,16 @@ def test_difflib_by_hand() -> None:
     assert difflib_clusters(["abcd", "abcx"], 0.76) == {"abcd": "abcd", "abcx": "abcx"}
 
 
+@pytest.mark.parametrize(("form", "apart"), [("paper", False), ("release", True)])
+def test_a_long_text_is_compared_by_all_its_characters(form: str, apart: bool) -> None:
+    """difflib's own ratio, as the releases take it, leaves out what is frequent in 200 characters or more."""
+    one = "the agent looks at cabinet 1 and sees nothing; " * 6
+    other = "A" + one[1:]
+    assert difflib.SequenceMatcher(None, other, one).ratio() < 0.1
+    settings = gigpo.GigpoSettings(similarity="difflib:0.9", form=form)
+    assert (representatives([one, other], settings) == {one: one, other: other}) == apart
+
+
 def test_difflib_compares_the_new_key_with_the_representative_as_the_releases_do() -> None:
     # SequenceMatcher(None, "aba", "bca") matches the first "a" of its longest block only, ratio 2/6; the other way round "b" and
     # "a", ratio 4/6. The release's are_similar(new, representative) has the new key first.
@@ -174,6 +185,25 @@ def test_a_clusters_value_is_pooled(pool: str, hall: float) -> None:
     assert [credit.steps[n].parts["action"] for n in (0, 1, 3)] == pytest.approx([1 - 1.9 / 3, 0.9 - 1.9 / 3, -1.9 / 3])
     apart = rewardflow.assign(alike(), GRAPH(alpha_traj=0.0, scale="none"))
     assert [row.parts["value"] for row in apart.steps] == pytest.approx([0.9, 0.81, 0.9, 0.9])
+
+
+@pytest.mark.parametrize("halls", [2, 4])
+def test_a_member_that_moves_within_its_cluster_has_what_follows(halls: int) -> None:
+    """yard -> hall1 -> hall2 ... -> GOAL: only the last hall leaves, and no step loses on the way."""
+    states = ["yard", *(f"hall{number + 1}" for number in range(halls)), "GOAL"]
+    moves = [{"state": one, "next_state": other} for one, other in pairwise(states)]
+    moves[-1]["outcome"] = SUCCESS
+    failed = [{"state": "hall1", "next_state": "PIT", "outcome": FAILURE}]
+    credit = rewardflow.assign(chains([moves, failed]), GRAPH(similarity="difflib:0.7", pool="mean"))
+    assert [row.parts["value"] for row in credit.steps] == pytest.approx([0.81, *[0.9] * halls, 0.9])
+    assert [row.parts["gain"] for row in credit.steps] == pytest.approx([0.09, *[0.0] * (halls - 1), 0.1, -0.9])
+
+
+def test_a_member_without_an_exit_that_leads_to_a_success_has_no_value() -> None:
+    one = [{"state": "hall2", "next_state": "GOAL", "outcome": SUCCESS}]
+    other = [{"state": "hall1", "next_state": "PIT", "outcome": FAILURE}]
+    credit = rewardflow.assign(chains([one, other]), GRAPH(similarity="difflib:0.7", pool="mean"))
+    assert [row.parts["value"] for row in credit.steps] == pytest.approx([0.45, 0.45])
 
 
 def test_similarity_that_finds_nothing_changes_nothing() -> None:

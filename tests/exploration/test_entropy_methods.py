@@ -11,7 +11,7 @@ from agentcli.exploration.triggers import EntropySettings
 from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.tagged import write_tagged
 from agentcli.records.trees import children
-from agentcli.records.types import Tree
+from agentcli.records.types import Tree, Validity
 from refusal import refused
 from scripted import Answers, Audited, ListedPolicy, ScriptedPolicy, SeededPolicy, scripted
 from word_trees import TASK, grow_word, words
@@ -177,6 +177,38 @@ def test_a_policy_without_log_probabilities_is_refused(method: str, rollout: dic
     refused(lambda: grow_word(method, Silent([]), **rollout), names="log-probabilities", remedy=instead)
     ledger = grow_word("carl", Silent([]), criterion="random").ledger
     assert (ledger.leaves, ledger.generated_tokens) == (8, 9 * ledger.steps)
+
+
+class Speechless(ScriptedPolicy):
+    """Its first response in some states is an empty text without tokens, as a server may give one; the rest follows `answers`."""
+
+    def __init__(self, answers: Answers, empty: tuple[tuple[str, ...], ...]) -> None:
+        inner = scripted(answers)
+        super().__init__(inner._script, inner._surprises)
+        self._empty = empty
+
+    async def respond(self, request: Request) -> Reply:
+        reply = await super().respond(request)
+        history = request.moment.copies[0].actions
+        if history in self._empty and self.asked[history] == 1:
+            return Reply(text="", prompt_tokens=7)
+        return reply
+
+
+@pytest.mark.parametrize(("method", "options"), [("carl", {}), ("arpo", {}), ("spark", {"branch": "entropy"})])
+def test_an_empty_response_has_no_entropy(method: str, options: dict) -> None:
+    policy = Speechless({}, ((), ("a",)))
+    tree = grow_word(method, policy, leaves=3, roots=2, **options)
+    empty = [step for step in tree.steps if not step.response]
+    assert {(step.validity, step.error) for step in empty} == {(Validity.MALFORMED, None)}
+    assert tree.ledger.leaves >= 2
+
+
+@pytest.mark.parametrize(("first", "leaves"), [(9.0, 1), (0.25, 2)])
+def test_entropy_rises_from_the_first_response_that_has_one(first: float, leaves: int) -> None:
+    policy = Speechless({("",): [("a", first)], ("", "a"): [("a", 0.5)]}, ((),))
+    tree = grow_word("spark", policy, leaves=2, roots=1, branch="entropy", max_steps=5)
+    assert words(tree) == [[None, "a", "a", "a", "a"]] * leaves
 
 
 def test_entropies_of_another_distribution_than_the_sampled_one_are_refused() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from agentcli.errors import UsageError
 from agentcli.exploration.registry import METHODS, check
+from agentcli.exploration.triggers import EntropySettings
 from agentcli.records.settings import PromptSettings, RolloutSettings, Settings
 from fitting import fitting
 from refusal import refused
@@ -40,6 +41,21 @@ def test_both_refuse_the_same_in_the_same_words(method: str, rollout: dict[str, 
 @pytest.mark.parametrize(("name", "value"), [("method", "sparc"), ("budget", "tokens=many")])
 def test_an_unknown_method_or_budget_is_refused(name: str, value: str) -> None:
     refused(lambda: check(Settings(rollout=RolloutSettings(**{name: value}))), names=value)
+
+
+@pytest.mark.parametrize(
+    ("method", "rollout", "remedy"),
+    [
+        ("spark", {"entropy": EntropySettings(threshold=0.9)}, "--branch entropy"),
+        ("spark", {"branch": "fixed:.5", "entropy": EntropySettings(threshold=0.9)}, "--branch entropy"),
+        ("rare-tool", {"select": "greedy", "threshold": 9.0}, "--select rarity"),
+    ],
+)
+def test_a_setting_without_effect_is_refused(method: str, rollout: dict[str, Any], remedy: str) -> None:
+    name = "entropy" if method == "spark" else "threshold"
+    refused(lambda: check(Settings(rollout=fitting(method, **rollout))), names=f"rollout.{name}", remedy=remedy)
+    used = {"branch": "entropy"} if method == "spark" else {"select": "random"}
+    check(Settings(rollout=fitting(method, **rollout | used)))
 
 
 @pytest.mark.parametrize("style", ["chat", "chat-compact"])

@@ -11,7 +11,7 @@ from agentcli.analysis.validate import check
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
 from agentcli.exploration.actor import Actor
-from agentcli.exploration.budget import Allowance, Budget, is_mixed, parse_budget
+from agentcli.exploration.budget import Allowance, Budget, highest, is_mixed, parse_budget
 from agentcli.exploration.registry import make
 from agentcli.records.files import read_json, read_records
 from agentcli.records.runs import RunDirectory
@@ -30,7 +30,9 @@ from agentcli.stages.session import Invocation
 from fitting import fitting
 from growing import grow_all
 from refusal import refused
+from scripted import scripted
 from staged import evaluate, rollout
+from word_trees import grow_word
 
 
 class Notes(Progress):
@@ -265,6 +267,14 @@ def test_another_budget_is_another_rollout(tmp_path: Path) -> None:
         lambda: roll(toy("leaves=12"), tmp_path / "x", resume=True), names=("rollout.budget", "leaves=9", "leaves=12")
     )
     assert read_json(RunDirectory(tmp_path / "x").manifest_path, dict)["stages"]["rollout"]["counts"]["trees"] == 3
+
+
+@pytest.mark.parametrize(("method", "leaves"), [("chain", 2), ("spark", 2), ("criticality", 1), ("criticality", 2)])
+def test_a_tree_costs_what_is_foreseen_where_nothing_ends_it(method: str, leaves: int) -> None:
+    rollout = fitting(method, leaves=leaves, roots=leaves, draws=3)
+    chosen = Settings(environment=EnvironmentSettings(max_steps=4), rollout=rollout)
+    ledger = grow_word(method, scripted({}), leaves=leaves, roots=leaves, draws=3).ledger
+    assert (highest("leaves", chosen), highest("steps", chosen)) == (ledger.leaves, ledger.steps)
 
 
 def test_units() -> None:

@@ -27,7 +27,7 @@ def forgiving_survey(tree: Tree, settings: RlvmrSettings) -> Survey:
     """
     survey = survey_of(tree, settings)
     survey.invalid = [step.validity is Validity.MALFORMED for step in tree.steps]
-    survey.penalties = [settings.invalid_penalty * wrong for wrong in survey.invalid]
+    survey.penalties = [settings.invalid_penalty * own for own in survey.penalised]
     return survey
 
 
