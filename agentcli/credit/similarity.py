@@ -2,8 +2,8 @@
 
 exact       equal keys.
 difflib     keys whose longest matching blocks cover a share of at least THRESHOLD
-            (Ratcliff and Obershelp). form release: as in the releases, without frequent
-            characters of long keys.
+            (Ratcliff and Obershelp; as in the releases, which leave frequent characters
+            of long keys out).
 embedding   keys whose sentence embeddings have a cosine of at least THRESHOLD. An
             embedding is the mean of a transformer's last layer over all tokens.
 
@@ -71,20 +71,18 @@ def representatives(
         return None
     distinct = list(dict.fromkeys(keys))
     if kind == "difflib":
-        return difflib_clusters(distinct, threshold, switches.form == "release")
+        return difflib_clusters(distinct, threshold)
     return embedding_clusters(distinct, threshold, str(switches.embedding_model))
 
 
-def difflib_clusters(
-    keys: Sequence[str], threshold: float, autojunk: bool = False
-) -> dict[str, str]:
+def difflib_clusters(keys: Sequence[str], threshold: float) -> dict[str, str]:
     """Clusters of distinct keys by difflib's ratio.
 
     The ratio is not symmetric. As in the releases, the new key is the first argument
     and the representative the second. difflib indexes the second argument, so one
-    matcher per representative builds that index once. `autojunk`, on in the releases,
-    ignores what makes up over 1 % of a representative of 200 characters or more: hardly
-    any letter is left, and a long text is similar to its equals only.
+    matcher per representative builds that index once. Also as there, what makes up over
+    1 % of a representative of 200 characters or more is ignored (`autojunk`): hardly
+    any letter is left, and so long a text is similar to hardly more than its equals.
     """
     clusters: dict[str, str] = {}
     matchers: dict[str, difflib.SequenceMatcher[str]] = {}
@@ -101,7 +99,7 @@ def difflib_clusters(
                 break
         else:
             clusters[key] = key
-            matchers[key] = difflib.SequenceMatcher(None, b=key, autojunk=autojunk)
+            matchers[key] = difflib.SequenceMatcher(None, b=key)
     return clusters
 
 

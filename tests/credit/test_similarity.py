@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from agentcli.credit import gigpo, rewardflow
 from agentcli.credit.graph import build
-from agentcli.credit.similarity import difflib_clusters, embed, embedding_clusters, representatives
+from agentcli.credit.similarity import difflib_clusters, embed, embedding_clusters
 from agentcli.records.types import Tree
 from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, walk
 from refusal import refused
@@ -132,14 +132,12 @@ def test_difflib_by_hand() -> None:
     assert difflib_clusters(["abcd", "abcx"], 0.76) == {"abcd": "abcd", "abcx": "abcx"}
 
 
-@pytest.mark.parametrize(("form", "apart"), [("paper", False), ("release", True)])
-def test_a_long_text_is_compared_by_all_its_characters(form: str, apart: bool) -> None:
-    """difflib's own ratio, as the releases take it, leaves out what is frequent in 200 characters or more."""
+def test_long_texts_are_similar_to_their_equals_alone() -> None:
+    """As in the releases: difflib leaves out what is frequent in 200 characters or more."""
     one = "the agent looks at cabinet 1 and sees nothing; " * 6
     other = "A" + one[1:]
-    assert difflib.SequenceMatcher(None, other, one).ratio() < 0.1
-    settings = gigpo.GigpoSettings(similarity="difflib:0.9", form=form)
-    assert (representatives([one, other], settings) == {one: one, other: other}) == apart
+    assert difflib.SequenceMatcher(None, other, one, autojunk=False).ratio() > 0.99
+    assert difflib_clusters([one, other], 0.9) == {one: one, other: other}
 
 
 def test_difflib_compares_the_new_key_with_the_representative_as_the_releases_do() -> None:
