@@ -97,13 +97,9 @@ def determining(settings: Settings, sections: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _of_endpoint(policy: PolicySettings) -> dict[str, Any]:
-    """What a server's numbers mean, and its address where that alone names a model."""
-    endpoint = policy.endpoint
-    values: dict[str, Any] = {"endpoint.logprobs": endpoint.logprobs}
-    if policy.model is None:
-        values["endpoint.base_url"] = endpoint.base_url
-    return values
+def _of_endpoint(policy: PolicySettings) -> dict[str, str]:
+    """What a server's numbers mean; all else of it is a matter of speed."""
+    return {"endpoint.logprobs": policy.endpoint.logprobs}
 
 
 def template_condition(settings: Settings) -> dict[str, Any]:

@@ -258,3 +258,15 @@ def test_trees_of_a_rollout_that_has_not_ended_are_not_taken_as_all(run: Path) -
         answer = asked(*words)
         assert answer.exit_code == 0, answer.output
         assert fault in answer.stderr, words
+
+
+def test_credit_of_trees_that_were_replaced_since_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks and numbers of steps may be the same, so nothing else would tell."""
+    monkeypatch.setattr("agentcli.stages.session.now", lambda: "2999-01-01T00:00:00+00:00")
+    roll(toy(tasks=3), run, overwrite=True)
+    (run / "model").mkdir()
+    (run / "model/config.json").write_text("{}", encoding="utf-8")
+    ended = asked("train", "run", "--credit", "grpo", "--model", "run/model", "-o", "run/new")
+    assert ended.exit_code == 3, ended.output
+    assert "run/credit/grpo.jsonl: is credit of the trees that rollout has replaced since" in ended.output
+    assert not Path("run/new").exists()
