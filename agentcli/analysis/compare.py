@@ -359,9 +359,9 @@ def read_alike(paths: Mapping[str, Path], notes: list[str]) -> dict[str, list[Ep
 
 
 def unlike_play(summaries: Mapping[str, EvaluationSummary]) -> Iterator[str]:
-    """How evaluations were played, where that differs. By their files.
+    """How evaluations were played, where that differs, and which are out of date.
 
-    It may be what is asked about, and is no reason to refuse them.
+    By their files. It may be what is asked about, and is no reason to refuse them.
     """
     played = {file: _played(Path(file), one) for file, one in summaries.items()}
     for name in ("temperature", "max_steps"):
@@ -369,6 +369,11 @@ def unlike_play(summaries: Mapping[str, EvaluationSummary]) -> Iterator[str]:
         if len(values) > 1:
             of_files = (f"{value} in {files[0]}" for value, files in values.items())
             yield f"evaluations are unlike: {name} is {', '.join(of_files)}"
+    for file in map(Path, summaries):
+        # A damaged manifest tells less.
+        with suppress(DataError):
+            if file.stem in RunDirectory(file.absolute().parents[1]).outdated():
+                yield f"{file}: is of weights that were trained anew since"
 
 
 def _played(file: Path, summary: EvaluationSummary) -> dict[str, str]:

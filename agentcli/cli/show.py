@@ -168,7 +168,7 @@ def _show_run(call: Call) -> Shown:
     if call.values["evaluation"] or call.values["failed"] or call.values["kind"]:
         # If only certain trees are asked for, show nothing else.
         held.stages, held.unfinished = [], []
-        held.iterations, held.evaluations = [], []
+        held.iterations, held.evaluations, held.outdated = [], [], []
     elif not any(run.glob("trees.jsonl*")):
         held.trees = None
     if held.trees is not None:

@@ -59,6 +59,8 @@ GROWN_BY = ("rollout", "demos")
 """Stages that write trees.jsonl and count its trees."""
 GIVEN_BY = ("import", "annotate")
 """Stages that write trees.jsonl from other files."""
+TRAINED_BY = ("sft", "train")
+"""Stages that write checkpoint/ at once."""
 
 
 class RunDirectory:
@@ -129,6 +131,19 @@ class RunDirectory:
         """The trees of one evaluation: evaluation/trees/<label>.jsonl."""
         file = self.evaluation(label)
         return file.parent / "trees" / file.name
+
+    def outdated(self) -> list[str]:
+        """The evaluations, by label, of weights that were trained anew here since."""
+        stages = self.load_manifest().stages
+        trained = [stages[name].started for name in TRAINED_BY if name in stages]
+        weights = self.checkpoint.resolve()
+        return [
+            name.removeprefix("evaluation/")
+            for name, record in stages.items()
+            if name.startswith("evaluation/")
+            and any(record.started < started for started in trained)
+            and any(weights in Path(file).resolve().parents for file in record.inputs)
+        ]
 
     @property
     def tree_files(self) -> list[Path]:

@@ -217,7 +217,9 @@ def model_card(run: Path, repo: str | None = None, folder: Path | None = None) -
     # name with a bar or an escape sequence break the table or the terminal.
     environment = Environment()
     environment.filters["cell"] = _cell
-    evaluations = sorted((run / "evaluation").glob("*.json"))
+    old = RunDirectory(run).outdated()
+    files = sorted((run / "evaluation").glob("*.json"))
+    evaluations = [file for file in files if file.stem not in old]
     versions = last.record.versions
     card = environment.from_string(LAYOUT.read_text(encoding="utf-8")).render(
         card_data=ModelCardData(

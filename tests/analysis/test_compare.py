@@ -14,6 +14,7 @@ from agentcli.cli.app import build
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.statistics import mcnemar_exact
 from agentcli.records.files import RecordWriter, read_json, read_records
+from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import DemosSettings
 from agentcli.records.types import Episode, Outcome, StopReason, Tree, Validity
 from agentcli.stages.plan import with_changes
@@ -149,6 +150,18 @@ def test_unlike_temperatures_and_horizons_are_noted(runs: tuple[Path, Path]) -> 
     (note,) = unlike_play({"x/evaluation/L0.jsonl": warm, "y/evaluation/L0.jsonl": cold})
     assert note == "evaluations are unlike: temperature is 1 in x/evaluation/L0.jsonl, 0 in y/evaluation/L0.jsonl"
     assert not list(unlike_play({"x/evaluation/L0.jsonl": warm, "y/evaluation/L0.jsonl": warm}))
+
+
+def test_evaluations_of_weights_that_were_trained_anew_are_noted(runs: tuple[Path, Path]) -> None:
+    run = RunDirectory(runs[1])
+    evaluated = run.load_manifest().stages["evaluation/test"]
+    weights = str(run.checkpoint / "model.safetensors")
+    run.record_stage("evaluation/test", msgspec.structs.replace(evaluated, inputs={weights: "0"}))
+    run.record_stage("train", msgspec.structs.replace(evaluated, started="9"))
+    answer = CliRunner().invoke(build(), ["compare", *map(str, runs)])
+    assert "b/evaluation/test.jsonl: is of weights that were trained anew since" in answer.stderr
+    shown = CliRunner().invoke(build(), ["show", str(run.path)]).stdout
+    assert "of weights that were trained anew since: test" in shown
 
 
 def test_trees_of_another_panel_are_left_out_beside_evaluations_and_refused_alone(runs: tuple[Path, Path]) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 from agentcli.records import runs
 from agentcli.records.runs import (
@@ -46,6 +47,18 @@ def test_credit_is_found_when_there_is_only_one(tmp_path: Path) -> None:
     run.credit("spark").write_text("")
     refused(lambda: run.existing_credit(None), names="grpo, spark")
     refused(lambda: run.existing_credit("carl"), 3, remedy="--method carl")
+
+
+def test_evaluations_of_weights_that_were_trained_anew_are_outdated(tmp_path: Path) -> None:
+    """Those of another model are not, and what was evaluated afterwards is not either."""
+    run = RunDirectory(tmp_path)
+    of_itself, of_another = str(run.checkpoint / "model.safetensors"), str(tmp_path / "other" / "model.safetensors")
+    for label, inputs, started in (("old", of_itself, "1"), ("other", of_another, "1"), ("new", of_itself, "3")):
+        evaluated = msgspec.structs.replace(record(0), inputs={inputs: "0"}, started=started)
+        run.record_stage(f"evaluation/{label}", evaluated)
+    assert run.outdated() == []
+    run.record_stage("train", msgspec.structs.replace(record(0), started="2"))
+    assert run.outdated() == ["old"]
 
 
 def test_latest_names_the_newest_run_of_a_runs_folder_only(tmp_path: Path) -> None:

@@ -98,6 +98,9 @@ def page_run(place: Path, name: str) -> PageRun:
         # A page may be given away, and this is a path of the machine.
         evaluation.model = None
     curves = _curves_of_loop(held.iterations) or _curves_of_training(place)
+    warnings = _warnings(curves)
+    for label in map(visible, held.outdated):
+        warnings.append(f"{label} is of weights that were trained anew since")
     return PageRun(
         name=name,
         path=shown_path(str(place)),
@@ -107,7 +110,7 @@ def page_run(place: Path, name: str) -> PageRun:
         headline=headline(held.iterations) if held.iterations else None,
         curves=curves,
         evaluations=held.evaluations,
-        warnings=_warnings(curves),
+        warnings=warnings,
     )
 
 

@@ -246,6 +246,9 @@ def run_view(
         yield _loop_evaluations(evaluated)
     if holdings.evaluations:
         yield evaluations_table(holdings.evaluations)
+    if holdings.outdated:
+        labels = ", ".join(map(printable, holdings.outdated))
+        yield Text(f"of weights that were trained anew since: {labels}")
     if not holdings.trees:
         return
     yield kinds_table(holdings.trees)

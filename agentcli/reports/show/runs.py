@@ -112,6 +112,8 @@ class RunHoldings(msgspec.Struct, kw_only=True):
     """Stages that were begun and have not ended."""
     iterations: list[IterationOverview]
     evaluations: list[EvaluationSummary]
+    outdated: list[str] = []
+    """Labels of evaluations whose weights were trained anew since."""
     trees: list[TreeOverview] | None = []
     """None where it holds none."""
     forks_by_depth: list[float] = []
@@ -127,6 +129,7 @@ def holdings(path: Path) -> RunHoldings:
         unfinished=unfinished(path, [stage.name for stage in stages]),
         iterations=iterations(path),
         evaluations=evaluations(path),
+        outdated=RunDirectory(path).outdated(),
     )
 
 
