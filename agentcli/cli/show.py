@@ -223,12 +223,16 @@ def _beside_line(call: Call, line: int) -> str:
 
 def _find(call: Call, run: Path, tree: str, *, exact: bool = False) -> "ShownTree":
     """A tree of a run with its credit; trees of evaluations have no credit."""
+    from agentcli.records.runs import RunDirectory
     from agentcli.reports.show.trees import add_credit, find_tree, trees_file
 
     evaluation = call.values["evaluation"]
     shown = find_tree(trees_file(run, evaluation), tree, exact=exact)
     if evaluation is None:
-        add_credit(shown, run, call.values["credit"])
+        file = add_credit(shown, run, call.values["credit"])
+        fault = file and RunDirectory(run).other_trees(file)
+        if fault:
+            call.progress.note(f"warning: {file}: {fault}")
     return shown
 
 

@@ -18,6 +18,7 @@ from agentcli.prompts.protocol import UNREADABLE, Answer, Exchange, Message, Mom
 from agentcli.records.siblings import joined
 from agentcli.records.types import (
     PARSED,
+    TOO_LONG,
     Ledger,
     Move,
     Outcome,
@@ -40,7 +41,7 @@ Lineage = tuple[int, ...]
 NO_REPLY = Reply(text="")
 """Stands for the response where the policy failed to answer."""
 
-UNASKED = Reply(text="", stop=StopReason.OVERLONG, mask="the prompt is too long")
+UNASKED = Reply(text="", stop=StopReason.OVERLONG, mask=TOO_LONG)
 """Stands for the response to an overlong prompt, where that fails the task.
 
 Its mask keeps it out of training, because the policy said nothing.

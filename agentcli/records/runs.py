@@ -193,6 +193,22 @@ class RunDirectory:
             f"{self.path}/credit holds {names}; choose one with --credit NAME"
         )
 
+    def other_trees(self, credit: Path) -> str | None:
+        """What is wrong if the trees were replaced since this credit was assigned.
+
+        It goes by time first: trees may be joined and cut by hand.
+        """
+        stages = self.load_manifest().stages
+        assigned = stages.get(f"credit/{credit.stem}")
+        makers = [name for name in (*GROWN_BY, *GIVEN_BY) if name in stages]
+        for name in makers:
+            if assigned is None or assigned.started >= stages[name].finished:
+                continue
+            hashes = set(hash_inputs([self.trees]).values())
+            if hashes.isdisjoint(assigned.inputs.values()):
+                return f"is credit of the trees that {name} has replaced since"
+        return None
+
     def load_manifest(self) -> Manifest:
         """Reads the manifest; empty if none has been written yet."""
         # A broken link means a damaged run, not a new one.

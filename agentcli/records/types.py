@@ -93,6 +93,8 @@ class StopReason(StrEnum):
     """No model was asked (expert, random, or an error before sampling)."""
 
 
+TOO_LONG = "the prompt is too long"
+"""The mask of a step whose prompt was too long (StopReason.OVERLONG)."""
 IMPORTED = "imported"
 """The world of tasks that were played elsewhere (agentcli import): none can play them."""
 

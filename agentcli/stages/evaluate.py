@@ -9,7 +9,9 @@ does not keep; until then, only the trees say what has been played.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -35,7 +37,7 @@ from agentcli.stages.panels import (
     panels_of,
     training_overlaps,
 )
-from agentcli.stages.plan import with_changes, with_model
+from agentcli.stages.plan import with_changes, with_model, without
 from agentcli.stages.rollout import (
     FinishedTask,
     PanelWalk,
@@ -59,6 +61,12 @@ class EvaluationPlan(WalkPlan):
     """eval, pass-at-k or test-time-branch."""
     k: int | None = None
     """The number of attempts k in pass@k."""
+
+    @cached_property
+    def determining(self) -> dict[str, Any]:
+        """Without the deadline: what it cut is errored, and is played again."""
+        values = super().determining
+        return without(values, {"rollout": ("deadline_seconds",)})
 
     @property
     def episodes(self) -> Path:

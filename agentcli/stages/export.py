@@ -192,6 +192,10 @@ def perform(plan: ExportPlan, progress: Progress) -> dict[str, int]:
     progress.stop()
     if plan.streams and plan.evaluation is None:
         note_lost_trees(plan.trees, counts["trees"], progress)
+    credit = plan.inputs().get("credit")
+    fault = credit and RunDirectory(plan.run).other_trees(credit)
+    if fault:
+        progress.note(f"warning: {credit}: {fault}")
     return counts
 
 

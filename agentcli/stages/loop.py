@@ -18,7 +18,7 @@ from typing import Any
 
 from agentcli.credit.registry import known
 from agentcli.environments.protocol import World
-from agentcli.errors import AgentCliError, UsageError
+from agentcli.errors import UsageError
 from agentcli.evaluation.record import EvaluationSummary, LoopMetrics, Rate, figures
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.files import part_of, read_json, rewriting
@@ -26,7 +26,7 @@ from agentcli.records.free_memory import modules_passed_over
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, credit_name, known_hashes
 from agentcli.records.settings import Settings
-from agentcli.records.types import StageRecord
+from agentcli.records.types import Outcome, StageRecord
 from agentcli.registry import own_files
 from agentcli.reports.standing import Standing
 from agentcli.stages import sampling
@@ -43,12 +43,12 @@ from agentcli.stages.plan import (
     plain,
     with_changes,
     with_model,
-    without,
 )
 from agentcli.stages.rollout import fork_depth_of, results_of_run
 from agentcli.stages.rollout import perform as perform_rollout
 from agentcli.stages.rollout import plan as plan_rollout
 from agentcli.stages.session import Invocation, Session, Within, carry_out
+from agentcli.stages.tally import may_pass
 from agentcli.stages.train import (
     checked_objective,
     critic_of,
@@ -59,14 +59,17 @@ from agentcli.stages.train import (
 )
 from agentcli.stages.update import (
     IterationUpdate,
+    refuse_unreadable,
     release_memory,
     train_in_children,
     training_processes,
+    updates_after,
+    updates_before,
 )
 from agentcli.training.objectives import make_objective
 
-ASIDE = {"evaluation": ("trees", "n", "k")}
-"""Settings that do not change the evaluations of a loop."""
+EVALUATED = ("split", "tasks", "samples", "temperature", "label", "budget")
+"""Settings of `evaluation` that the evaluations of a loop read."""
 
 
 def first_critic(settings: Settings, model: str) -> str | None:
@@ -118,9 +121,8 @@ class LoopPlan(sampling.SamplingPlan):
         """
         if self.label is None or begun["run"]["evaluate_every"] is None:
             return None
-        before = {"evaluation": begun["evaluation"]}
-        now = {"evaluation": plain(self.settings.evaluation)}
-        return first_difference(without(before, ASIDE), without(now, ASIDE))
+        before = _evaluated(begun)
+        return first_difference(before, _evaluated(plain(self.settings)))
 
     def counts(self) -> dict[str, int]:
         """The iterations, their tasks, and the largest possible number of leaves."""
@@ -187,6 +189,16 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
     )
 
 
+def _evaluated(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """How a loop with these settings evaluates, by their paths; defaults are resolved."""
+    chosen = {f"evaluation.{name}": settings["evaluation"][name] for name in EVALUATED}
+    if chosen["evaluation.temperature"] is None:
+        chosen["evaluation.temperature"] = settings["policy"]["temperature"]
+    if chosen["evaluation.label"] is None:
+        chosen["evaluation.label"] = chosen["evaluation.split"]
+    return chosen
+
+
 def plan_inner_evaluation(
     settings: Settings, folder: Path, model: str, world: World
 ) -> EvaluationPlan:
@@ -207,12 +219,16 @@ def finished(run: RunDirectory, stage: str, output: str) -> StageRecord | None:
 
 
 def is_rolled_out(run: RunDirectory, settings: Settings) -> bool:
-    """Whether an iteration's trees are there, with few enough errored leaves."""
+    """Whether an iteration's trees are there, and few enough of their leaves errored.
+
+    What credit or a training has begun on was accepted before.
+    """
     record = finished(run, "rollout", "trees.jsonl")
     if record is None:
         return False
-    allowed = settings.rollout.most_errored * record.counts["leaves"]
-    return record.counts["errored"] <= allowed
+    if run.credit_files or is_there(run.begun("train")):
+        return True
+    return may_pass(settings, record.counts["errored"], record.counts["leaves"])
 
 
 def trained(out: Path, iterations: int) -> list[bool]:
@@ -248,19 +264,6 @@ def evaluation_figures(run: RunDirectory, label: str | None) -> dict[str, float]
     return figures(summary, "eval") if summary else {}
 
 
-def updates_before(run: RunDirectory) -> int:
-    """Number of optimiser updates before an iteration's training."""
-    record = run.finished("train")
-    return record.statistics.get("updates_before", 0) if record else 0
-
-
-def updates_after(run: RunDirectory) -> int:
-    """Number of optimiser updates after an iteration's training."""
-    record = run.finished("train")
-    updates = record.statistics.get("updates", 0) if record else 0
-    return updates_before(run) + updates
-
-
 def loop_metrics(out: Path, iteration: int, label: str | None) -> LoopMetrics:
     """The metrics line of one iteration."""
     run = RunDirectory(iteration_folder(out, iteration))
@@ -270,25 +273,6 @@ def loop_metrics(out: Path, iteration: int, label: str | None) -> LoopMetrics:
         updates=updates_before(run),
         figures=measured | evaluation_figures(run, label),
     )
-
-
-def refuse_unreadable(run: RunDirectory, method: str) -> None:
-    """Raises AgentCliError if no response was readable and nothing was learned.
-
-    The next iteration would be the same.
-    """
-    rollout = run.finished("rollout")
-    train = run.finished("train")
-    if rollout is None or train is None or train.statistics.get("updates", 0):
-        return
-    responses = rollout.counts.get("responses", 0)
-    if responses and rollout.counts["malformed_responses"] == responses:
-        raise AgentCliError(
-            f"{run.path}: none of {responses} responses was readable, and no update was "
-            f"made; teach the policy the form of {method}, and start from it, with: "
-            f"agentcli demos --set rollout.method={method} -o runs/demos-{method} && "
-            f"agentcli sft runs/demos runs/demos-{method}"
-        )
 
 
 def has_fallen(successes: Sequence[Rate]) -> bool:
@@ -407,7 +391,12 @@ def _owes_evaluation(plan: LoopPlan, iteration: int, run: RunDirectory) -> bool:
     # The last policy is always evaluated: it is the one that the loop is run for.
     if every is None or ((iteration + 1) % every and iteration != last):
         return False
-    return is_there(run.checkpoint) and evaluation_of(run, plan.label) is None
+    summary = evaluation_of(run, plan.label)
+    if summary is not None:
+        errored = summary.outcomes[Outcome.ERRORED]
+        if may_pass(plan.settings, errored, summary.episodes):
+            return False
+    return is_there(run.checkpoint)
 
 
 class Iterations:

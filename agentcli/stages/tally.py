@@ -220,7 +220,7 @@ class Tally:
         leaves = self.counts["leaves"] + self.elsewhere
         errors = f"{errored} of {leaves} leaves errored, first {shown(one_line(self._error))}"
         limit = settings.rollout.most_errored
-        if errored > limit * leaves:
+        if not may_pass(settings, errored, leaves):
             raise AgentCliError(
                 f"{place}: {errors}; that is more than rollout.most_errored={limit:g}: "
                 f"{self._remedy()}"
@@ -256,6 +256,11 @@ class Tally:
             f": does the model know the form that prompt.style={style} asks for?; the "
             f"first: {first}"
         )
+
+
+def may_pass(settings: Settings, errored: int, leaves: int) -> bool:
+    """Whether no more of the leaves errored than the settings allow."""
+    return errored <= settings.rollout.most_errored * leaves
 
 
 def counted(trees: Path) -> tuple[Tally, list[Episode]]:

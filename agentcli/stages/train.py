@@ -283,17 +283,11 @@ def _refuse_replacing(output: Path, start: str | None) -> None:
 
 def _refuse_stale_credit(plan: TrainPlan) -> None:
     """Raises DataError for credit of trees that were replaced or grown again since."""
-    run = RunDirectory(plan.trees.parent)
-    grown = run.grown()
-    if plan.credit is None or grown is None:
+    if plan.credit is None:
         return
-    credit = run.finished(f"credit/{plan.credit.stem}")
-    # By time: trees have no checksum, since they may be joined and cut by hand.
-    if credit and credit.started < grown[1].finished:
-        raise DataError(
-            f"{plan.credit}: is credit of the trees that {grown[0]} has replaced since; "
-            "run assign-credit with --overwrite"
-        )
+    fault = RunDirectory(plan.trees.parent).other_trees(plan.credit)
+    if fault:
+        raise DataError(f"{plan.credit}: {fault}; run assign-credit with --overwrite")
 
 
 def _conditions(used: Settings, model: str) -> dict[str, Any]:

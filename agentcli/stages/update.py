@@ -24,7 +24,7 @@ from agentcli.errors import AgentCliError, UsageError
 from agentcli.exploration.settings import decode
 from agentcli.records.kernel import die_with_parent
 from agentcli.records.processes import how_ended, rank, search_path
-from agentcli.records.runs import remember_hashes
+from agentcli.records.runs import RunDirectory, remember_hashes
 from agentcli.records.settings import RunSettings
 from agentcli.reports.standing import Progress
 from agentcli.stages.remote import RemoteFault, fault_of
@@ -73,6 +73,38 @@ class IterationUpdate(msgspec.Struct, kw_only=True):
             self.command, resume=True, progress=within, layers=self.layers
         )
         carry_out(update, partial(perform, warn=warn), invocation)
+
+
+def updates_before(run: RunDirectory) -> int:
+    """Number of optimiser updates before an iteration's training."""
+    record = run.finished("train")
+    return record.statistics.get("updates_before", 0) if record else 0
+
+
+def updates_after(run: RunDirectory) -> int:
+    """Number of optimiser updates after an iteration's training."""
+    record = run.finished("train")
+    updates = record.statistics.get("updates", 0) if record else 0
+    return updates_before(run) + updates
+
+
+def refuse_unreadable(run: RunDirectory, method: str) -> None:
+    """Raises AgentCliError if no response was readable and nothing was learned.
+
+    The next iteration would be the same.
+    """
+    rollout = run.finished("rollout")
+    train = run.finished("train")
+    if rollout is None or train is None or train.statistics.get("updates", 0):
+        return
+    responses = rollout.counts.get("responses", 0)
+    if responses and rollout.counts["malformed_responses"] == responses:
+        raise AgentCliError(
+            f"{run.path}: none of {responses} responses was readable, and no update was "
+            f"made; teach the policy the form of {method}, and start from it, with: "
+            f"agentcli demos --set rollout.method={method} -o runs/demos-{method} && "
+            f"agentcli sft runs/demos runs/demos-{method}"
+        )
 
 
 def training_processes(settings: RunSettings) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from agentcli.cli.app import build
 from agentcli.records.types import SCHEMA_VERSION
@@ -264,6 +265,12 @@ def test_credit_of_trees_that_were_replaced_since_is_refused(run: Path, monkeypa
     """Tasks and numbers of steps may be the same, so nothing else would tell."""
     monkeypatch.setattr("agentcli.stages.session.now", lambda: "2999-01-01T00:00:00+00:00")
     roll(toy(tasks=3), run, overwrite=True)
+    # The same trees again have the same credit.
+    assert "replaced since" not in asked("show", "run", "1", "--credit", "grpo").stderr
+    roll(msgspec.structs.replace(toy(tasks=3), seed=5), run, overwrite=True)
+    warning = "warning: run/credit/grpo.jsonl: is credit of the trees that rollout has replaced since"
+    assert warning in asked("show", "run", "1", "--credit", "grpo").stderr
+    assert warning in asked("export", "run", "--to", "conversations", "--credit", "grpo").stderr
     (run / "model").mkdir()
     (run / "model/config.json").write_text("{}", encoding="utf-8")
     ended = asked("train", "run", "--credit", "grpo", "--model", "run/model", "-o", "run/new")

@@ -10,7 +10,7 @@ from agentcli import read_trees
 from agentcli.credit.registry import make
 from agentcli.records.files import RecordWriter, read_json
 from agentcli.records.trees import paths
-from agentcli.records.types import Manifest, Outcome, Step, StopReason, Tree, Validity
+from agentcli.records.types import TOO_LONG, Manifest, Outcome, Step, StopReason, Tree, Validity
 from agentcli.reports.standing import Progress
 from agentcli.stages.export import perform, plan
 from command_line import agentcli
@@ -261,6 +261,17 @@ def test_a_trajectory_that_ended_before_an_answer_comes_back(files: Path) -> Non
     (once,) = again(files / "ours", 1)
     assert carried(once) == carried(tree)
     assert [one.stop is StopReason.OVERLONG for one in once.steps] == [False, True, False]
+    assert [one.mask for one in once.steps] == [None, TOO_LONG, None]
+
+
+@pytest.mark.parametrize("theirs", ["math", {"id": "x"}, 1.5, True, ["a"]])
+def test_what_others_call_a_task_is_ignored(files: Path, theirs: object) -> None:
+    row = {"messages": [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "2"}], "reward": 1}
+    for name, more in (("with", {"task": theirs}), ("without", {})):
+        Path(f"{name}.jsonl").write_text(json.dumps(row | more), encoding="utf-8")
+        assert agentcli("import", f"{name}.jsonl", "--from", "messages", "-o", name).code == 0
+    ids = [next(iter(read_trees(Path(name)))).task.id for name in ("with", "without")]
+    assert ids[0] == ids[1]
 
 
 def test_two_trees_of_one_task_come_back_as_two(files: Path) -> None:

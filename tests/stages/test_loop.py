@@ -4,13 +4,23 @@ import contextlib
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from agentcli.evaluation.record import EvaluationSummary, LoopMetrics, Rate, figures
 from agentcli.evaluation.summary import summarise
 from agentcli.records.files import read_json, read_records, sha256_file
 from agentcli.records.runs import RunDirectory
-from agentcli.records.types import Episode, StageRecord
-from agentcli.stages.loop import best_iteration, drop_old, has_fallen, iteration_folder, point_to, trained
+from agentcli.records.settings import Settings
+from agentcli.records.types import Episode, Outcome, StageRecord
+from agentcli.stages.loop import (
+    best_iteration,
+    drop_old,
+    has_fallen,
+    is_rolled_out,
+    iteration_folder,
+    point_to,
+    trained,
+)
 from agentcli.stages.train import trained_in
 from bad_input_runs import START, built
 from command_line import Answer, agentcli
@@ -268,7 +278,7 @@ from toy_world import ToyEngine, ToyWorld
 
 class Engine(ToyEngine):
     def start(self, task):
-        if Path("out-of-order").exists():
+        if Path(f"out-of-order-{task.split}").exists():
             raise RuntimeError("not now")
         return super().start(task)
 
@@ -280,15 +290,41 @@ class OutOfOrder(ToyWorld):
 
 def test_a_loop_with_too_many_errored_leaves_samples_them_again_on_resume() -> None:
     Path("world.py").write_text(OUT_OF_ORDER, encoding="utf-8")
-    Path("out-of-order").touch()
+    Path("out-of-order-train").touch()
     words = (*LOOP[:5], "--iterations", "1", "--env", "./world.py:OutOfOrder", "-o", "broken")
     failed = agentcli(*words)
     assert failed.code == 1, failed
     assert "4 of 4 leaves errored" in failed.stderr
     assert rollout_of("broken", 0).counts["errored"] == 4
-    Path("out-of-order").unlink()
+    Path("out-of-order-train").unlink()
     ended(*words, "--resume")
     assert rollout_of("broken", 0).counts["errored"] == 0
+
+
+def test_a_loop_plays_an_evaluation_with_too_many_errors_again_on_resume() -> None:
+    Path("world.py").write_text(OUT_OF_ORDER, encoding="utf-8")
+    Path("out-of-order-test").touch()
+    words = (*LOOP[:5], "--iterations", "1", "--env", "./world.py:OutOfOrder", *EVALUATION, "-o", "unfit")
+    failed = agentcli(*words)
+    assert (failed.code, "leaves errored" in failed.stderr) == (1, True), failed
+    Path("out-of-order-test").unlink()
+    ended(*words, "--resume")
+    summary = read_json(Path("unfit/iteration_000/evaluation/test.json"), EvaluationSummary)
+    assert summary.outcomes[Outcome.ERRORED] == 0
+    assert lines_of("unfit")[0].figures["eval/success"] == summary.success.rate
+
+
+def test_trees_that_training_has_begun_on_are_not_sampled_again(tmp_path: Path) -> None:
+    """A resume may allow fewer errors than the one before, which had accepted them."""
+    run = RunDirectory(tmp_path)
+    rollout = rollout_of("loop", 0)
+    counts = {**rollout.counts, "errored": rollout.counts["leaves"]}
+    run.record_stage("rollout", msgspec.structs.replace(rollout, counts=counts))
+    run.trees.touch()
+    assert not is_rolled_out(run, Settings())
+    run.begun("train").parent.mkdir()
+    run.begun("train").touch()
+    assert is_rolled_out(run, Settings())
 
 
 def test_a_resumed_loop_keeps_its_evaluations() -> None:
@@ -296,7 +332,9 @@ def test_a_resumed_loop_keeps_its_evaluations() -> None:
     for change in ("evaluation.temperature=1", "evaluation.samples=2", "evaluation.label=quick"):
         name = change.partition("=")[0]
         refused(agentcli(*LOOP, *EVALUATION, "--tracker", "tensorboard", "-o", "loop", *more, "--set", change), 2, name)
-    ended(*EVALUATED, *more, "--set", "evaluation.trees=none")
+    # What says the same in other words, and what is of other commands, may change.
+    same = ("evaluation.label=test", "evaluation.branching=3", "evaluation.trees=none")
+    ended(*EVALUATED, *more, *(word for change in same for word in ("--set", change)))
     assert "eval/success" in lines_of("loop")[3].figures
 
 

@@ -4,7 +4,7 @@ messages      The whole conversation; every message of the assistant is a respon
 reward        A number; `success` may stand for it.
 success       Whether the task was solved. Without it the reward decides.
 group         Trajectories of one tree. Without it: those that open alike.
-task          The task of the group, where its name is not the task's.
+task          The task of a group called `TASK #2`; any other is ignored.
 truncated     Whether the trajectory was cut off at a limit; `error`: what failed.
 states        State keys: one before each response, and the last one; `canonical`: the
               papers' states likewise.
@@ -20,6 +20,7 @@ instruction   The task, where it is not the first message of the user.
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -48,7 +49,7 @@ class ChatRow(msgspec.Struct):
     reward: Reward | None = None
     success: bool | None = None
     group: str | int | None = None
-    task: str | int | None = None
+    task: Any = None
     truncated: bool = False
     error: str | None = None
     states: list[str] | None = None
@@ -88,11 +89,17 @@ def read(
         yield rollouts.ForeignRollout(
             place=place,
             group=rollouts.digest(alike) if row.group is None else str(row.group),
-            task=None if row.task is None else str(row.task),
+            task=row.task if _is_of_group(row) else None,
             turns=turns,
             instruction=row.instruction,
             kind=row.kind,
         )
+
+
+def _is_of_group(row: ChatRow) -> bool:
+    """Whether `task` is what `export` writes beside a second tree of a task."""
+    # Other people's rows have tasks of any kind, which may name no more than a topic.
+    return isinstance(row.task, str) and str(row.group).startswith(f"{row.task} #")
 
 
 def _number(row: ChatRow, turns: list[rollouts.ForeignTurn], place: str) -> None:

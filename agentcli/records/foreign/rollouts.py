@@ -28,6 +28,7 @@ from agentcli.records.siblings import by_place
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import (
     IMPORTED,
+    TOO_LONG,
     Ledger,
     Outcome,
     Step,
@@ -367,6 +368,7 @@ def _step(
         if silent and step.outcome is Outcome.FAILURE:
             # Only a policy that was not asked fails without a fault or a response.
             step.stop = StopReason.OVERLONG
+            step.mask = step.mask or TOO_LONG
     return step
 
 

@@ -176,17 +176,19 @@ def find_tree(file: Path, wanted: str, *, exact: bool = False) -> ShownTree:
     return ShownTree(file=str(file), line=line, tree=tree)
 
 
-def add_credit(shown: ShownTree, run: Path, credit: str | None) -> None:
+def add_credit(shown: ShownTree, run: Path, credit: str | None) -> Path | None:
     """Adds the credit of the method `credit`, or the only credit there is.
 
-    Raises DataError where the run has none of that name, or none for the tree.
+    Returns its file, None where none is added. Raises DataError where the run has none
+    of that name, or none for the tree.
     """
     directory = RunDirectory(run)
     if credit is None and len(directory.credit_files) != 1:
-        return
+        return None
     file = directory.existing_credit(credit)
     shown.credit = file.stem
     shown.rows = _rows_of(file, shown)
+    return file
 
 
 def _line_of_task(file: Path, wanted: str, exact: bool) -> int:
