@@ -96,6 +96,8 @@ responses that were trained on, updates of the optimiser.
 PASSES = tuple(name for name in get_args(Figured) if name.startswith("pass@"))
 START = "start"
 """Key of an arm that names its start."""
+PLAYED = ("split", "samples", "n", "temperature", "label")
+"""Settings of evaluations that a panel has as its own, whatever they say."""
 DEMOS = "demos"
 """The folder of demonstrations; further ones are demos-2, demos-3, ..."""
 
@@ -322,6 +324,20 @@ class Study(Section, kw_only=True):
                 f"in which {', '.join(lost)} of {label} would be measured; write "
                 "evaluation.trees: all"
             )
+
+    def refuse_replaced(self, part: str, label: str, loops: bool) -> None:
+        """Raises UsageError for settings of an evaluation that its panel replaces.
+
+        loops: whether loops are evaluated too, with settings that are no panel's.
+        """
+        for name in PLAYED:
+            key = f"evaluation.{name}"
+            place = self._place_of(key, part, label)
+            if place.startswith("panels.") or (place != key and not loops):
+                raise UsageError(
+                    f"{place}: panels.{label} has its own split, samples, temperature "
+                    "and name; write it there"
+                )
 
     def _place_of(self, key: str, part: str, label: str) -> str:
         """Where a setting of an evaluation stands; its name alone if in the preset."""

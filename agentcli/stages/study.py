@@ -286,7 +286,7 @@ def _check(made: StudyPlan) -> None:
                 settings = layers.resolve(made.study.preset, [copy])
                 make_credit(settings.credit)
                 _refuse_own_place(settings, json.loads(text))
-                _refuse_dropped_trees(made, path, settings.evaluation.trees)
+                _refuse_unfit_evaluations(made, path, settings)
                 # Only the loops of arms grow trees: evaluations play chains.
                 if name in made.arms:
                     _check_attempts(made.study, settings.evaluation.k)
@@ -307,12 +307,15 @@ def _refuse_own_place(settings: Settings, given: Values) -> None:
         raise UsageError("seed: the study's own is used; name it as seeds")
 
 
-def _refuse_dropped_trees(made: StudyPlan, file: Path, kept: str) -> None:
-    """Raises UsageError for evaluations with the settings `file` that lack trees."""
+def _refuse_unfit_evaluations(made: StudyPlan, file: Path, settings: Settings) -> None:
+    """Raises UsageError for evaluations with `settings` of `file` that are not meant."""
+    kept, every = settings.evaluation.trees, settings.run.evaluate_every
     for command in (one for chain in made.chains for one in chain.commands):
         stage, _, label = command.stage.partition("/")
         if stage == "evaluation" and str(file) in command.words:
-            made.study.refuse_dropped_trees(kept, command.folder.name, label)
+            part = command.folder.name
+            made.study.refuse_dropped_trees(kept, part, label)
+            made.study.refuse_replaced(part, label, loops=every is not None)
 
 
 def _check_arm(

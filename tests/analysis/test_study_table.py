@@ -151,6 +151,34 @@ def test_trees_that_are_measured_are_kept(
     refused(lambda: plan(study(**more), Path("out")), 2, names, "write evaluation.trees: all")
 
 
+GREEDY = {"evaluation": {"temperature": 0}}
+
+
+@pytest.mark.parametrize(
+    ("more", "place"),
+    [
+        ({"panels": {"test": {"split": "test", "settings": GREEDY}}}, "panels.test.settings.evaluation.temperature"),
+        ({"arms": {"g": {}, "x": {"evaluation": {"samples": 1}}}}, "arms.x.evaluation.samples"),
+        ({"starts": {"start": {"settings": {"evaluation": {"n": 9}}}}}, "starts.start.settings.evaluation.n"),
+        ({"settings": {"evaluation": {"split": "train"}}}, ": settings.evaluation.split"),
+        (
+            {"panels": {"a": {"split": "test", "settings": {"evaluation": {"label": "b"}}}}},
+            "panels.a.settings.evaluation.label",
+        ),
+    ],
+)
+def test_settings_that_a_panel_replaces_are_refused(more: dict[str, Any], place: str, tmp_path: Path) -> None:
+    refused(lambda: plan(study(**more), tmp_path), 2, place, "write it there")
+
+
+def test_settings_of_a_preset_and_of_a_loops_evaluations_stand(tmp_path: Path) -> None:
+    """What `extends` brings is not written in the file; a loop that is evaluated reads what an arm says."""
+    arms = {"g": {"extends": "gigpo-search"}, "x": GREEDY | {"run": {"evaluate_every": 2}}}
+    assert plan(study(arms=arms), tmp_path).left
+    panels = {"test": {"split": "test", "settings": GREEDY}}
+    refused(lambda: plan(study(arms=arms, panels=panels), tmp_path), 2, "panels.test.settings.evaluation.temperature")
+
+
 def test_trees_that_nothing_reads_may_be_dropped(tmp_path: Path) -> None:
     second = {"test": {"split": "test"}, "more": {"split": "test", "settings": DROPPED}}
     kept = {"test": {"split": "test", "settings": {"evaluation": {"trees": "all"}}}}
