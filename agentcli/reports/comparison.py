@@ -93,7 +93,7 @@ def sides_tables(comparison: RunComparison) -> Iterator[Blocks | Text]:
         yield kinds_table(label, sides)
     if comparison.wilcoxon:
         yield wilcoxon_table(comparison.wilcoxon, comparison.benchmarks)
-    for line in over_seeds(comparison.unlike):
+    for line in over_seeds(comparison.unlike, comparison.differences):
         yield Text(printable(line))
 
 

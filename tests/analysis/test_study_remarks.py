@@ -12,7 +12,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.section import read
 from agentcli.records.study import ArmOutcome, PanelChoice, PaperResult, Study, StudyResults
 from agentcli.reports.plots.figures import Course, training_figure
-from agentcli.reports.study import draw, tables
+from agentcli.reports.study import draw, remarks, tables
 from agentcli.stages.study import StudyPlan, plan
 from sample_records import stage_record
 
@@ -90,6 +90,16 @@ def test_what_is_no_share_has_three_decimals() -> None:
     shown = [rows for _, rows in tables([entropy, tokens], "a")]
     assert [row[2:4] for row in shown[0]] == [["0.302", ""], ["0.322", "+0.020 (+0.020 to +0.020)"]]
     assert shown[1][1][2] == "322.0"
+
+
+def test_an_arm_of_fewer_seeds_names_the_mean_it_is_beside() -> None:
+    """b and c gain alike; c has the better seed alone, which must not look like a greater gain."""
+    b = difference("test", "success", "b", [0, 1], [20, 40], [30, 50])
+    c = difference("test", "success", "c", [1], [40], [50])
+    ((_, rows),) = tables([b, c], "a")
+    assert [row[2] for row in rows] == ["30.0", "40.0", "50.0 (of 40.0)"]
+    said = [list(remarks(StudyResults(study={}, outcomes=[], differences=of))) for of in ([b, c], [b])]
+    assert [any("(of N)" in line for line in lines) for lines in said] == [True, False]
 
 
 def test_of_two_figures_for_one_place_the_first_stands_there(tmp_path: Path) -> None:
