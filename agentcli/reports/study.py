@@ -264,7 +264,7 @@ def _row(one: SeedDifference, shown: Sequence[int]) -> list[str]:
         str(len(one.seeds)),
         mean,
         gain,
-        f"{one.p:.3f}",
+        f"{one.p:.3f}" if one.p >= 0.001 else f"{one.p:.1g}",
         paper,
     ]
 

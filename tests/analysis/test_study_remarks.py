@@ -102,6 +102,17 @@ def test_an_arm_of_fewer_seeds_names_the_mean_it_is_beside() -> None:
     assert [any("(of N)" in line for line in lines) for lines in said] == [True, False]
 
 
+def test_a_small_p_is_not_0() -> None:
+    shown = []
+    for seeds in (6, 10, 12):
+        gain = difference(
+            "test", "success", "b", [*range(seeds)], [0.0] * seeds, [float(1 + at) for at in range(seeds)]
+        )
+        ((_, rows),) = tables([gain], "a")
+        shown.append(rows[1][4])
+    assert shown == ["0.031", "0.002", "0.0005"]
+
+
 def test_of_two_figures_for_one_place_the_first_stands_there(tmp_path: Path) -> None:
     figures = [PaperResult(paper=name, table="Table 1", figures={"a": 1, "b": 2}) for name in ("P", "Q")]
     asked = study(results=[*figures, PaperResult(paper="R", table="Table 1", figures={"b": 2})])
