@@ -6,11 +6,19 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from agentcli.analysis.study import add_loop, difference, differences, from_scratch, results, unmeasured
+from agentcli.analysis.study import (
+    add_loop,
+    began_with,
+    difference,
+    differences,
+    from_scratch,
+    results,
+    unmeasured,
+)
 from agentcli.errors import DataError, UsageError
 from agentcli.records.runs import RunDirectory
 from agentcli.records.section import read
-from agentcli.records.study import ArmOutcome, PanelChoice, PaperResult, Study, StudyResults
+from agentcli.records.study import ArmOutcome, PanelChoice, PaperResult, StartChoice, Study, StudyResults
 from agentcli.reports.plots.figures import Course, training_figure
 from agentcli.reports.study import draw, remarks, tables
 from agentcli.stages.study import StudyPlan, plan
@@ -111,6 +119,16 @@ def test_a_small_p_is_not_0() -> None:
         ((_, rows),) = tables([gain], "a")
         shown.append(rows[1][4])
     assert shown == ["0.031", "0.002", "0.0005"]
+
+
+def test_arms_of_a_model_began_with_what_their_first_iterations_show(tmp_path: Path) -> None:
+    """The model itself is not evaluated; a start that imitates is, and its arms have that."""
+    asked = study(starts={"cold": StartChoice(), "base": StartChoice(model="m")})
+    asked.arms |= {"b": {"start": "base"}, "c": {"start": "base"}}
+    courses = {"a": [0.9], "b": [0.2, 0.8], "c": [0.4, 0.8]}
+    ended = [outcome(0, "cold"), *(outcome(0, arm, course=course) for arm, course in courses.items())]
+    began = began_with(StudyPlan(asked, tmp_path, [0], [*asked.arms]), ended)
+    assert began == {("a", 0): 0.5, ("b", 0): pytest.approx(0.3), ("c", 0): pytest.approx(0.3)}
 
 
 def test_of_two_figures_for_one_place_the_first_stands_there(tmp_path: Path) -> None:
