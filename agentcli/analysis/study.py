@@ -256,7 +256,7 @@ def measured(
             value = getattr(summary, measure)
             values[measure] = value.rate if measure == "success" else float(value)
         elif measure == "tokens_per_step":
-            values[measure] = summary.tokens / max(1.0, summary.steps)
+            values[measure] = summary.tokens / (summary.steps or 1)
     of_trees = {str(measure) for measure in measures} - values.keys()
     if of_trees:
         values |= measure_trees(trees, of_trees)

@@ -12,6 +12,7 @@ from agentcli.analysis.study import (
     difference,
     differences,
     from_scratch,
+    measured,
     results,
     unmeasured,
 )
@@ -22,7 +23,7 @@ from agentcli.records.study import ArmOutcome, PanelChoice, PaperResult, StartCh
 from agentcli.reports.plots.figures import Course, training_figure
 from agentcli.reports.study import draw, remarks, tables
 from agentcli.stages.study import StudyPlan, plan
-from sample_records import stage_record
+from sample_records import evaluation, stage_record
 
 PANELS = {"test": PanelChoice(split="test"), "L2": PanelChoice(split="L2", drop_from="test")}
 
@@ -119,6 +120,15 @@ def test_a_small_p_is_not_0() -> None:
         ((_, rows),) = tables([gain], "a")
         shown.append(rows[1][4])
     assert shown == ["0.031", "0.002", "0.0005"]
+
+
+def test_tokens_of_a_step_are_those_of_episodes_that_end_before_the_first() -> None:
+    """Every second episode errored at once, so that the mean is half a step."""
+    summary = evaluation()
+    summary.steps, summary.tokens = 0.5, 20
+    assert measured(summary, ["tokens_per_step"])["tokens_per_step"] == 40
+    summary.steps = 0
+    assert measured(summary, ["tokens_per_step"])["tokens_per_step"] == 20
 
 
 def test_arms_of_a_model_began_with_what_their_first_iterations_show(tmp_path: Path) -> None:
