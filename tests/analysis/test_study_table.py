@@ -11,7 +11,7 @@ from agentcli.analysis.study import add_loop, differences, unlike, unlike_tasks,
 from agentcli.records.files import write_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.section import read
-from agentcli.records.study import ArmOutcome, Study
+from agentcli.records.study import ArmOutcome, Study, seeds_of
 from agentcli.stages.layers import find_preset
 from agentcli.stages.study import StudyPlan, plan
 from compared_loops import made
@@ -169,6 +169,26 @@ GREEDY = {"evaluation": {"temperature": 0}}
 )
 def test_settings_that_a_panel_replaces_are_refused(more: dict[str, Any], place: str, tmp_path: Path) -> None:
     refused(lambda: plan(study(**more), tmp_path), 2, place, "write it there")
+
+
+@pytest.mark.parametrize(
+    ("more", "place"),
+    [
+        ({"title": "a\nb"}, "title: "),
+        ({"results": [figures("P\n", g=1)]}, "results[0].paper: "),
+        ({"search": {"values": [10**400, 2], "seed": 9}}, "search.values[0]: "),
+        ({"search": {"values": [2, float("nan")], "seed": 9}}, "search.values[1]: "),
+        ({"search": {"values": [2, float("inf")], "seed": 9}}, "search.values[1]: "),
+        ({"search": {"values": [2, 3], "seed": -1}}, "search.seed: "),
+    ],
+)
+def test_a_bad_value_is_refused_by_its_key(more: dict[str, Any], place: str) -> None:
+    assert refused(lambda: study(**more), 2, place).startswith(place)
+
+
+@pytest.mark.parametrize("text", ["٣", "9" * 5000, "0-" + "1" * 5000])
+def test_a_seed_has_ten_digits_at_most(text: str) -> None:
+    assert len(refused(lambda: seeds_of(text, "seeds"), 2, "seeds")) < 100
 
 
 def test_settings_of_a_preset_and_of_a_loops_evaluations_stand(tmp_path: Path) -> None:
