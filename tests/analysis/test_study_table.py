@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from agentcli.analysis.study import add_loop, differences, unlike, unlike_tasks, untold
@@ -14,6 +15,7 @@ from agentcli.records.section import read
 from agentcli.records.study import ArmOutcome, Study, seeds_of
 from agentcli.stages.layers import find_preset
 from agentcli.stages.study import StudyPlan, plan
+from command_line import agentcli
 from compared_loops import made
 from refusal import refused
 from sample_records import evaluation
@@ -189,6 +191,24 @@ def test_a_bad_value_is_refused_by_its_key(more: dict[str, Any], place: str) -> 
 @pytest.mark.parametrize("text", ["٣", "9" * 5000, "0-" + "1" * 5000])
 def test_a_seed_has_ten_digits_at_most(text: str) -> None:
     assert len(refused(lambda: seeds_of(text, "seeds"), 2, "seeds")) < 100
+
+
+@pytest.mark.parametrize(
+    ("search", "names"),
+    [
+        ({"values": [1e-3, -1e-3], "seed": 0}, ("search.values", "train.learning_rate")),
+        ({"path": "nope.x", "values": [1, 2], "seed": 0}, ("search.path", "nope")),
+        ({"values": [1e-3, 1e-4], "seed": 1}, ("search.seed: 1",)),
+    ],
+)
+def test_what_a_search_makes_bad_is_refused_by_its_key(
+    search: dict[str, Any], names: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = msgspec.to_builtins(study(seeds="1-2")) | {"search": search}
+    Path("s.yaml").write_text(json.dumps(values), encoding="utf-8")
+    line = refused(agentcli("study", "s.yaml", "--dry-run"), 2, names)
+    assert line.startswith("s.yaml: search.")
 
 
 def test_settings_of_a_preset_and_of_a_loops_evaluations_stand(tmp_path: Path) -> None:
