@@ -29,7 +29,7 @@ from agentcli.policies.registry import LOADING
 from agentcli.records.files import sha256_file, write_atomic
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
-from agentcli.records.section import read, value_at
+from agentcli.records.section import read
 from agentcli.records.settings import EnvironmentSettings, Settings
 from agentcli.records.shards import Shard
 from agentcli.records.study import DEMOS, Study, seeds_of
@@ -289,7 +289,6 @@ def _check(made: StudyPlan) -> None:
                 _refuse_unfit_evaluations(made, path, settings)
                 # Only the loops of arms grow trees: evaluations play chains.
                 if name in made.arms:
-                    _check_attempts(made.study, settings.evaluation.k)
                     _check_arm(made.study, settings, worlds)
             except UsageError as error:
                 fault = str(error).replace(f"{copy}: ", "")
@@ -316,6 +315,12 @@ def _refuse_unfit_evaluations(made: StudyPlan, file: Path, settings: Settings) -
             part = command.folder.name
             made.study.refuse_dropped_trees(kept, part, label)
             made.study.refuse_replaced(part, label, loops=every is not None)
+            panel, k = made.study.panels[label], settings.evaluation.k
+            if panel.by == "pass-at-k" and k > panel.samples:
+                raise UsageError(
+                    f"panels.{label}.samples: {panel.samples} samples give no pass@{k}; "
+                    f"raise them, or lower panels.{label}.settings.evaluation.k"
+                )
 
 
 def _check_arm(
@@ -353,18 +358,6 @@ def _check_panels(study: Study, environment: EnvironmentSettings, world: World) 
         if "environment" not in panel.settings:
             place = f"panels.{label}.split"
             check_split(world, environment.name, panel.split, place)
-
-
-def _check_attempts(study: Study, k: int) -> None:
-    """Raises UsageError for a panel of pass@k with fewer samples; `k` is an arm's."""
-    for label, panel in study.panels.items():
-        own = value_at(panel.settings, "evaluation.k")
-        wanted = own if isinstance(own, int) else k
-        if panel.by == "pass-at-k" and wanted > panel.samples:
-            raise UsageError(
-                f"panels.{label}.samples: {panel.samples} samples give no pass@{wanted}; "
-                f"raise them, or lower panels.{label}.settings.evaluation.k"
-            )
 
 
 def _seed(made: StudyPlan, seed: int, shared: list[str]) -> Iterator[Chain]:

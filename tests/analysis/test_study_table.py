@@ -173,6 +173,15 @@ def test_settings_that_a_panel_replaces_are_refused(more: dict[str, Any], place:
     refused(lambda: plan(study(**more), tmp_path), 2, place, "write it there")
 
 
+def test_a_start_has_its_own_attempts(tmp_path: Path) -> None:
+    panels = {"test": {"split": "test", "by": "pass-at-k", "samples": 4}}
+    few, many = ({"evaluation": {"k": k}} for k in (2, 8))
+    assert plan(study(panels=panels, settings=few), tmp_path).left
+    starts = {"start": {"settings": many}}
+    asked = study(panels=panels, settings=few, starts=starts)
+    refused(lambda: plan(asked, tmp_path), 2, ("of start", "panels.test.samples", "pass@8"), "evaluation.k")
+
+
 @pytest.mark.parametrize(
     ("more", "place"),
     [
