@@ -297,10 +297,14 @@ def _check(made: StudyPlan) -> None:
 
 def _refuse_own_place(settings: Settings, given: Values) -> None:
     """Raises UsageError for settings that a study has a place of its own for."""
-    if settings.policy.kind in LOADING and settings.policy.model is not None:
+    policy = settings.policy
+    place = "would be evaluated in the place of what was trained"
+    if policy.kind not in LOADING:
+        raise UsageError(f"policy.kind: {policy.kind} {place}; leave it out")
+    if policy.model is not None:
         raise UsageError(
-            f"policy.model: {settings.policy.model} would be evaluated in the place of "
-            "what was trained; name the model to begin with as starts.NAME.model"
+            f"policy.model: {policy.model} {place}; name the model to begin with as "
+            "starts.NAME.model"
         )
     if "seed" in given:
         raise UsageError("seed: the study's own is used; name it as seeds")

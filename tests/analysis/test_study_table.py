@@ -173,6 +173,11 @@ def test_settings_that_a_panel_replaces_are_refused(more: dict[str, Any], place:
     refused(lambda: plan(study(**more), tmp_path), 2, place, "write it there")
 
 
+def test_the_model_of_a_panel_is_what_was_trained(tmp_path: Path) -> None:
+    panels = {"test": {"split": "test", "settings": {"policy": {"kind": "expert"}}}}
+    refused(lambda: plan(study(panels=panels), tmp_path), 2, ("of start-test", "policy.kind", "expert"), "leave it out")
+
+
 def test_a_start_has_its_own_attempts(tmp_path: Path) -> None:
     panels = {"test": {"split": "test", "by": "pass-at-k", "samples": 4}}
     few, many = ({"evaluation": {"k": k}} for k in (2, 8))
