@@ -8,13 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from agentcli.analysis.estimate import write_took
 from agentcli.analysis.study import add_loop, differences, unlike, unlike_tasks, untold
 from agentcli.records.files import write_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.section import read
 from agentcli.records.study import ArmOutcome, Study, seeds_of
 from agentcli.stages.layers import find_preset
-from agentcli.stages.study import StudyPlan, plan
+from agentcli.stages.study import Chain, StudyPlan, plan
+from agentcli.stages.yaml_files import read_yaml
 from command_line import agentcli
 from compared_loops import made
 from refusal import refused
@@ -223,6 +225,13 @@ def test_what_a_search_makes_bad_is_refused_by_its_key(
     Path("s.yaml").write_text(json.dumps(values), encoding="utf-8")
     line = refused(agentcli("study", "s.yaml", "--dry-run"), 2, names)
     assert line.startswith("s.yaml: search.")
+
+
+def test_what_parts_took_is_read_again_under_their_names(tmp_path: Path) -> None:
+    arms = ["g", "1e3", "null", "2024-13-32"]
+    made = StudyPlan(study(), tmp_path, [0], arms, [Chain(f"{arm} 0", ()) for arm in arms])
+    write_took(made)
+    assert list(read_yaml(tmp_path / "took.yaml")["took"]) == arms
 
 
 def test_settings_of_a_preset_and_of_a_loops_evaluations_stand(tmp_path: Path) -> None:
