@@ -329,7 +329,8 @@ def write_took(made: StudyPlan) -> None:
     lines = ["took:"]
     for part, cost in took(made).items():
         size = f"{{seconds: {cost.seconds:.0f}, megabytes: {cost.megabytes:.0f}}}"
-        lines.append(f"  {part}: {size}")
+        # An arm may be called 1e3, which YAML would read as a number.
+        lines.append(f"  {part!r}: {size}")
     write_atomic(made.out / TOOK, ("\n".join(lines) + "\n").encode())
 
 

@@ -49,8 +49,7 @@ from agentcli.stages.study import StudyPlan, plan
 AREA = "area"
 """The mean success over all iterations."""
 FEWEST_SEEDS = 6
-"""Below, no signed-rank test can reach 0.05, and nothing is said of the paper's gain.
-"""
+"""Below, no signed-rank test reaches 0.05, and nothing is said of a paper's gain."""
 ALIKE = 0.05
 """Arms that spend within this share of each other have spent alike."""
 LEVELS = (10, 20, 30)
@@ -70,7 +69,7 @@ def results(made: StudyPlan, rules: Sequence[str] = ()) -> StudyResults:
     outcomes = list(_outcomes(made))
     add_training_tokens(outcomes, made.study)
     reference = made.study.reference
-    began = _began(made, outcomes)
+    began = began_with(made, outcomes)
     gains = list(differences(outcomes, reference, began, made.study.equal))
     for one in gains:
         _add_paper(made.study, one)
@@ -220,23 +219,28 @@ def _trees_in(file: Path) -> Iterator[Tree]:
         raise DataError(f"{file}: holds no tree")
 
 
-def _began(
+def began_with(
     made: StudyPlan, outcomes: Sequence[ArmOutcome]
 ) -> dict[tuple[str, int], float]:
-    """Success of what every arm of every seed started from, on the deciding panel."""
-    deciding = next(iter(made.study.panels))
-    of_starts = {
-        (one.arm, one.seed): one.panels[deciding]["success"]
-        for one in outcomes
-        if one.arm not in made.arms and "success" in one.panels[deciding]
+    """Success of what every arm of every seed started from, on the deciding panel.
+
+    A model has none: it is that of its arms' first iterations, before any update.
+    """
+    study = made.study
+    deciding = next(iter(study.panels))
+    rates = []
+    for one in outcomes:
+        start = study.start_of(one.arm) if one.arm in study.arms else one.arm
+        if one.arm == start and "success" in one.panels[deciding]:
+            rates.append(((start, one.seed), one.panels[deciding]["success"]))
+        elif one.course and not study.starts[start].demonstrations:
+            rates.append(((start, one.seed), one.course[0]))
+    return {
+        (arm, seed): fmean(of_start)
+        for (start, seed), of_start in grouped(rates).items()
+        for arm in made.arms
+        if study.start_of(arm) == start
     }
-    began = {}
-    for arm in made.arms:
-        start = made.study.start_of(arm)
-        for (name, seed), success in of_starts.items():
-            if name == start:
-                began[arm, seed] = success
-    return began
 
 
 def measured(
@@ -252,7 +256,7 @@ def measured(
             value = getattr(summary, measure)
             values[measure] = value.rate if measure == "success" else float(value)
         elif measure == "tokens_per_step":
-            values[measure] = summary.tokens / max(1.0, summary.steps)
+            values[measure] = summary.tokens / (summary.steps or 1)
     of_trees = {str(measure) for measure in measures} - values.keys()
     if of_trees:
         values |= measure_trees(trees, of_trees)
@@ -332,9 +336,8 @@ class FromScratch(NamedTuple):
     success: float
     """Their share; 0 without any."""
     entropy: float | None
-    """In nats a token. What a training prints is of the tokens that it trains on, and
-    methods choose these differently: carl takes those after the most uncertain states.
-    """
+    """In nats a token. A training prints that of the tokens it trains on, which methods
+    choose differently: carl takes those after the most uncertain states."""
 
 
 def _value_in(

@@ -1,6 +1,7 @@
 """The command `agentcli study`."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -176,19 +177,26 @@ def _search(
     None after the preview of a search that is still to be played, and of the rest.
     """
     from agentcli.analysis.study import refuse_counted, results, searched, settled
-    from agentcli.stages.study import arms_of, counted_seeds, plan
+    from agentcli.stages.study import plan
 
     if call.values["shard"] is not None:
         raise UsageError(
             f"--shard: the file searches {search.path} first, for all seeds; leave it out"
         )
-    counted = counted_seeds(chosen, call.values["seeds"])
-    refuse_counted(search, counted, call.values["add_seeds"] or 0)
-    arms = arms_of(chosen, _only(call))
-    trial = plan(searched(chosen, search, arms), out)
+    # What is searched changes settings of the rest, and neither parts nor folders.
+    rest = _plan(call, chosen, out)
+    arms = rest.arms
+    try:
+        refuse_counted(search, rest.seeds, call.values["add_seeds"] or 0)
+        trial = plan(searched(chosen, search, arms), out)
+    except UsageError as error:
+        # The rest is sound, so that only what is searched makes an arm's settings bad.
+        fault = re.sub(
+            "^settings of [^ ]+: ", "search.path or search.values: ", str(error)
+        )
+        raise UsageError(f"{call.values['file']}: {fault}") from error
     if trial.left and call.dry:
-        # What is searched changes settings of the rest, and neither parts nor folders.
-        _preview(call, [trial, _plan(call, chosen, out)])
+        _preview(call, [trial, rest])
         return None
     if trial.left:
         _play(call, trial)

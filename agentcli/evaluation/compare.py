@@ -27,6 +27,8 @@ from agentcli.records.types import Episode, Ledger
 
 Samples = list[list[bool]]
 """The success of every sample of each task."""
+MOST_RANKED = 100
+"""Tasks of the signed-rank test: beyond, the bootstrap is wide enough by itself."""
 
 
 class Difference(Struct, kw_only=True):
@@ -51,6 +53,10 @@ class PairedTests(Struct, kw_only=True):
     """Exact p-value over tasks. None if there is no task, or if an evaluation has
     several samples per task.
     """
+    signed_rank: float | None = None
+    """Exact p-value of the signed-rank test over the tasks' gains. None if there is no
+    task, or more than 100.
+    """
     tokens: float | None
     """Generated tokens as a multiple of the first's, from the ledgers. None where the
     first generated nothing.
@@ -59,6 +65,11 @@ class PairedTests(Struct, kw_only=True):
     """Executed steps as a multiple of the first's, from the ledgers. None where the
     first executed nothing.
     """
+
+    @property
+    def p(self) -> float | None:
+        """McNemar's p-value, else that of the signed-rank test."""
+        return self.signed_rank if self.mcnemar is None else self.mcnemar
 
 
 class ComparedResults(Results, kw_only=True):
@@ -148,6 +159,8 @@ def paired(first: Episodes, other: Episodes) -> PairedTests:
     rates_before = map(fmean, samples_before)
     rates_after = map(fmean, samples_after)
     gains = list(map(sub, rates_after, rates_before))
+    # The exact test costs the cube of the tasks.
+    ranked = 0 < len(tasks) <= MOST_RANKED
     cost_before = charged(first)
     cost_after = charged(other)
     return PairedTests(
@@ -156,6 +169,7 @@ def paired(first: Episodes, other: Episodes) -> PairedTests:
         lost=sum(gain < 0 for gain in gains),
         success=Difference(difference=difference, low=low, high=high),
         mcnemar=_mcnemar(samples_before, samples_after),
+        signed_rank=statistics.wilcoxon_exact(gains) if ranked else None,
         tokens=_ratio(cost_after.generated_tokens, cost_before.generated_tokens),
         steps=_ratio(cost_after.steps, cost_before.steps),
     )

@@ -22,6 +22,8 @@ UPPER_TAIL = 0.975
 Z = NormalDist().inv_cdf(UPPER_TAIL)
 Z_SQUARED = Z * Z
 RESAMPLES = 10_000
+DRAWN = 1_000_000
+"""Tasks that are drawn at a time."""
 SEED = 0
 ROUNDING = 1e-9
 """A mean rate that is lower by less is at the level."""
@@ -182,8 +184,13 @@ def _resampled_means(sums: Values, sizes: Values) -> Any:
     """The mean over all values of each resample, in which tasks are drawn again."""
     tasks = len(sums)
     generator = np.random.default_rng(SEED)
-    draws = generator.integers(0, tasks, size=(RESAMPLES, tasks))
-    return _mean(sums[draws], sizes[draws])
+    rows = max(1, DRAWN // tasks)
+    means = []
+    for begin in range(0, RESAMPLES, rows):
+        size = (min(rows, RESAMPLES - begin), tasks)
+        draws = generator.integers(0, tasks, size=size)
+        means.append(_mean(sums[draws], sizes[draws]))
+    return np.concatenate(means)
 
 
 def _percentiles(values: Values) -> Interval:

@@ -112,8 +112,10 @@ class Tunnels(Section, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raises ValueError where nothing would be measured, or shown."""
-        shown = (*self.tunnels.values(), *self.knobs.values())
-        check_lines(self.title, *(one.about for one in shown))
+        tunnels = {f"tunnels.{name}.about": one for name, one in self.tunnels.items()}
+        knobs = {f"knobs.{name}.about": one for name, one in self.knobs.items()}
+        about = {key: one.about for key, one in (tunnels | knobs).items()}
+        check_lines({"title": self.title} | about)
         if not (self.tunnels or self.knobs):
             raise ValueError("tunnels: needs one at least, or a knob")
         if not self.methods:

@@ -3,15 +3,18 @@
 `agentcli study` plays it; study.json holds what came out (StudyResults).
 """
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, field
 
 from agentcli.errors import UsageError
-from agentcli.records.section import Count, Section, value_at
+from agentcli.records.section import Count, CountFromZero, Section, value_at
 from agentcli.records.types import SCHEMA_VERSION, Record
 
 LARGEST_SEED = 2**31 - 1
+SEED = re.compile("[0-9]{1,10}")
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$(?!\n)")]
 """A name of an arm or a panel; it becomes the name of a folder or a file."""
 Summarised = Literal[
@@ -96,6 +99,8 @@ responses that were trained on, updates of the optimiser.
 PASSES = tuple(name for name in get_args(Figured) if name.startswith("pass@"))
 START = "start"
 """Key of an arm that names its start."""
+PLAYED = ("split", "samples", "n", "temperature", "label")
+"""Settings of evaluations that a panel has as its own, whatever they say."""
 DEMOS = "demos"
 """The folder of demonstrations; further ones are demos-2, demos-3, ..."""
 
@@ -129,11 +134,6 @@ class PaperResult(Section, kw_only=True):
     panel: str | None = None
     """Label of the panel, the first one without it; loop for training_tokens."""
     measure: Figured = "success"
-
-    @property
-    def named(self) -> tuple[str, str]:
-        """What a table calls it."""
-        return self.paper, self.table
 
 
 class StartChoice(Section, kw_only=True):
@@ -172,8 +172,8 @@ class SearchChoice(Section, kw_only=True):
     """One setting that is searched for every arm, on a seed that is not counted."""
 
     path: str = "train.learning_rate"
-    values: list[int | float]
-    seed: Count
+    values: list[Annotated[int, Meta(ge=-(10**9), le=10**9)] | Figure]
+    seed: CountFromZero
 
     def __post_init__(self) -> None:
         """Raises ValueError where there is nothing to choose from."""
@@ -190,11 +190,11 @@ class PartCost(Section, kw_only=True):
     megabytes: Annotated[float, Meta(ge=0, le=1e9)]
 
 
-def check_lines(*texts: str) -> None:
-    """Raises ValueError for a text that could not be shown on one line."""
-    for text in texts:
+def check_lines(texts: Mapping[str, str]) -> None:
+    """Raises ValueError for a text, by its key, that could not be shown on one line."""
+    for key, text in texts.items():
         if not text.isprintable():
-            raise ValueError(f"{text!r}: is shown on one line; leave out {CONTROL}")
+            raise ValueError(f"{key}: is shown on one line; leave out {CONTROL}")
 
 
 class Study(Section, kw_only=True):
@@ -238,7 +238,11 @@ class Study(Section, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raises ValueError for names that are not there."""
-        check_lines(self.title, *(text for one in self.results for text in one.named))
+        texts = {"title": self.title}
+        for place, result in enumerate(self.results):
+            texts[f"results[{place}].paper"] = result.paper
+            texts[f"results[{place}].table"] = result.table
+        check_lines(texts)
         for name in ("arms", "panels", "starts"):
             if not getattr(self, name):
                 raise ValueError(f"{name}: needs one at least")
@@ -323,6 +327,20 @@ class Study(Section, kw_only=True):
                 "evaluation.trees: all"
             )
 
+    def refuse_replaced(self, part: str, label: str, loops: bool) -> None:
+        """Raises UsageError for settings of an evaluation that its panel replaces.
+
+        loops: whether loops are evaluated too, with settings that are no panel's.
+        """
+        for name in PLAYED:
+            key = f"evaluation.{name}"
+            place = self._place_of(key, part, label)
+            if place.startswith("panels.") or (place != key and not loops):
+                raise UsageError(
+                    f"{place}: panels.{label} has its own split, samples, temperature "
+                    "and name; write it there"
+                )
+
     def _place_of(self, key: str, part: str, label: str) -> str:
         """Where a setting of an evaluation stands; its name alone if in the preset."""
         places = {f"panels.{label}.settings": self.panels[label].settings}
@@ -347,9 +365,9 @@ def seeds_of(text: str, place: str) -> list[int]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         ends = (first, last if dash else first)
-        if not all(end.isdecimal() and int(end) <= LARGEST_SEED for end in ends):
+        if not all(SEED.fullmatch(end) and int(end) <= LARGEST_SEED for end in ends):
             raise UsageError(
-                f"{place}: {part.strip()!r} is no seed; write 0-7 or 0,3,5"
+                f"{place}: {part.strip()[:40]!r} is no seed; write 0-7 or 0,3,5"
             )
         low, high = map(int, ends)
         if high < low or high - low >= 1000:

@@ -43,6 +43,12 @@ IN_COMMON = "tasks in common"
 SOLVED = "tasks solved % (95 %)"
 LEVEL = 0.05
 """Significance level."""
+RELATIONS = {
+    "": "cannot be told from",
+    "green": "is better than",
+    "red": "is worse than",
+}
+"""By the colour of a gain."""
 BRIEF = 10
 """Seconds below which a duration is shown with its hundredths."""
 
@@ -87,30 +93,23 @@ def sides_tables(comparison: RunComparison) -> Iterator[Blocks | Text]:
         yield kinds_table(label, sides)
     if comparison.wilcoxon:
         yield wilcoxon_table(comparison.wilcoxon, comparison.benchmarks)
-    for line in over_seeds(comparison.unlike):
+    for line in over_seeds(comparison.unlike, comparison.differences):
         yield Text(printable(line))
 
 
 def verdict(label: str, first: str, name: str, tests: PairedTests) -> Text:
     """Says in a sentence which run is better.
 
-    It is said only where the interval leaves out 0, and McNemar's test, which is exact
-    for few tasks too, agrees.
+    It is said only where the interval leaves out 0, and a test that is exact for few
+    tasks too agrees: McNemar's, or of several samples a task the signed-rank test.
     """
-    gain = tests.success
-    # The bootstrap is too narrow for few tasks, where the exact test is not.
-    agrees = tests.mcnemar is None or tests.mcnemar < LEVEL
-    relation, style = "cannot be told from", ""
-    if gain.low > 0 and agrees:
-        relation, style = "is better than", "green"
-    elif gain.high < 0 and agrees:
-        relation, style = "is worse than", "red"
+    gain, style = tests.success, _colour(tests)
     words = (
-        f"{printable(name)} {relation} {printable(first)} on {printable(label)}: "
-        f"{_points(gain.difference)} points ({_span(gain)})"
+        f"{printable(name)} {RELATIONS[style]} {printable(first)} on "
+        f"{printable(label)}: {_points(gain.difference)} points ({_span(gain)})"
     )
-    if tests.mcnemar is not None:
-        words += f", p {tests.mcnemar:.2g}"
+    if tests.p is not None:
+        words += f", p {tests.p:.2g}"
     words += f"; of {tests.tasks} tasks {tests.gained} gained, {tests.lost} lost"
     return Text(words, style=style)
 
@@ -125,7 +124,7 @@ def label_table(label: str, runs: Mapping[str, ComparedEvaluation]) -> Blocks:
     for name, row in runs.items():
         gain = colour = p_value = common = ""
         if tests := row.against:
-            gain, colour = _gain(tests.success)
+            gain, colour = _gain(tests.success), _colour(tests)
             p_value = "-" if tests.mcnemar is None else f"{tests.mcnemar:.2g}"
             common = str(tests.tasks)
         cells = [
@@ -165,14 +164,19 @@ def _span(gain: Difference) -> str:
     return f"{low} to {high}"
 
 
-def _gain(gain: Difference) -> tuple[str, str]:
-    """A gain with its interval, and its colour: green or red where that leaves out 0."""
-    words = f"{_points(gain.difference)} ({_span(gain)})"
-    if gain.low > 0:
-        return words, "green"
-    if gain.high < 0:
-        return words, "red"
-    return words, ""
+def _gain(gain: Difference) -> str:
+    """A gain with its interval."""
+    return f"{_points(gain.difference)} ({_span(gain)})"
+
+
+def _colour(tests: PairedTests) -> str:
+    """Green or red where the interval leaves out 0, and the exact test agrees."""
+    # The bootstrap is too narrow for few tasks, where the exact test is not.
+    if tests.p is not None and tests.p >= LEVEL:
+        return ""
+    if tests.success.low > 0:
+        return "green"
+    return "red" if tests.success.high < 0 else ""
 
 
 def _points(difference: float) -> str:

@@ -218,14 +218,22 @@ def tables(
     differences: Sequence[SeedDifference], reference: str
 ) -> Iterator[tuple[str, list[list[str]]]]:
     """Every measure with its rows: the reference first, then each arm beside it."""
-    measured = grouped(((one.panel, one.measure), one) for one in differences)
-    for (panel, measure), alike in measured.items():
-        # An arm may have seeds that another lacks; the widest one speaks here.
-        widest = max(alike, key=lambda one: len(one.seeds))
+    for widest, alike in _measures(differences):
         seeds = str(len(widest.seeds))
         mean = f"{widest.reference_mean:.{_decimals(widest)}f}"
         first = [reference, seeds, mean, "", "", ""]
-        yield f"{panel}: {measure}", [first, *map(_row, alike)]
+        rows = [_row(one, widest.seeds) for one in alike]
+        yield f"{widest.panel}: {widest.measure}", [first, *rows]
+
+
+def _measures(
+    differences: Sequence[SeedDifference],
+) -> Iterator[tuple[SeedDifference, list[SeedDifference]]]:
+    """The arms of each measure, and the one whose reference is shown."""
+    measured = grouped(((one.panel, one.measure), one) for one in differences)
+    for alike in measured.values():
+        # An arm may have seeds that another lacks; the widest one speaks here.
+        yield max(alike, key=lambda one: len(one.seeds)), alike
 
 
 def seed_table(title: str, rows: Sequence[Sequence[str]]) -> Blocks:
@@ -238,8 +246,12 @@ def seed_table(title: str, rows: Sequence[Sequence[str]]) -> Blocks:
     return table
 
 
-def _row(one: SeedDifference) -> list[str]:
+def _row(one: SeedDifference, shown: Sequence[int]) -> list[str]:
+    """The row of an arm; `shown` are the seeds of the reference's."""
     digits = _decimals(one)
+    mean = f"{one.mean:.{digits}f}"
+    if one.seeds != shown:
+        mean += f" (of {one.reference_mean:.{digits}f})"
     gain = f"{one.gain:+.{digits}f}"
     if one.low is not None and one.high is not None:
         low = f"{one.low:+.{digits}f}"
@@ -250,9 +262,9 @@ def _row(one: SeedDifference) -> list[str]:
     return [
         one.arm,
         str(len(one.seeds)),
-        f"{one.mean:.{digits}f}",
+        mean,
         gain,
-        f"{one.p:.3f}",
+        f"{one.p:.3f}" if one.p >= 0.001 else f"{one.p:.1g}",
         paper,
     ]
 
@@ -268,13 +280,23 @@ def remarks(found: StudyResults) -> Iterator[str]:
     for paper in filter(None, dict.fromkeys(papers)):
         yield f"paper: {paper}; its gain, and whether ours agrees"
     yield from found.rules
-    yield from over_seeds(found.unlike)
+    yield from over_seeds(found.unlike, found.differences)
 
 
-def over_seeds(unlike: Sequence[str]) -> Iterator[str]:
+def over_seeds(
+    unlike: Sequence[str], differences: Sequence[SeedDifference]
+) -> Iterator[str]:
     """What the arms did not spend alike, and how gains over seeds are tested."""
     for line in unlike:
         yield f"not spent alike: {line}"
+    of_others = [
+        one
+        for widest, alike in _measures(differences)
+        for one in alike
+        if one.seeds != widest.seeds
+    ]
+    if of_others:
+        yield "mean (of N): N is the reference's mean over the seeds that the arm has"
     yield (
         "gain: mean over seeds with the interval of paired t; p: exact signed-rank "
         "test over seeds"

@@ -29,7 +29,7 @@ from agentcli.policies.registry import LOADING
 from agentcli.records.files import sha256_file, write_atomic
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
-from agentcli.records.section import read, value_at
+from agentcli.records.section import read
 from agentcli.records.settings import EnvironmentSettings, Settings
 from agentcli.records.shards import Shard
 from agentcli.records.study import DEMOS, Study, seeds_of
@@ -286,10 +286,9 @@ def _check(made: StudyPlan) -> None:
                 settings = layers.resolve(made.study.preset, [copy])
                 make_credit(settings.credit)
                 _refuse_own_place(settings, json.loads(text))
-                _refuse_dropped_trees(made, path, settings.evaluation.trees)
+                _refuse_unfit_evaluations(made, path, settings)
                 # Only the loops of arms grow trees: evaluations play chains.
                 if name in made.arms:
-                    _check_attempts(made.study, settings.evaluation.k)
                     _check_arm(made.study, settings, worlds)
             except UsageError as error:
                 fault = str(error).replace(f"{copy}: ", "")
@@ -298,21 +297,34 @@ def _check(made: StudyPlan) -> None:
 
 def _refuse_own_place(settings: Settings, given: Values) -> None:
     """Raises UsageError for settings that a study has a place of its own for."""
-    if settings.policy.kind in LOADING and settings.policy.model is not None:
+    policy = settings.policy
+    place = "would be evaluated in the place of what was trained"
+    if policy.kind not in LOADING:
+        raise UsageError(f"policy.kind: {policy.kind} {place}; leave it out")
+    if policy.model is not None:
         raise UsageError(
-            f"policy.model: {settings.policy.model} would be evaluated in the place of "
-            "what was trained; name the model to begin with as starts.NAME.model"
+            f"policy.model: {policy.model} {place}; name the model to begin with as "
+            "starts.NAME.model"
         )
     if "seed" in given:
         raise UsageError("seed: the study's own is used; name it as seeds")
 
 
-def _refuse_dropped_trees(made: StudyPlan, file: Path, kept: str) -> None:
-    """Raises UsageError for evaluations with the settings `file` that lack trees."""
+def _refuse_unfit_evaluations(made: StudyPlan, file: Path, settings: Settings) -> None:
+    """Raises UsageError for evaluations with `settings` of `file` that are not meant."""
+    kept, every = settings.evaluation.trees, settings.run.evaluate_every
     for command in (one for chain in made.chains for one in chain.commands):
         stage, _, label = command.stage.partition("/")
         if stage == "evaluation" and str(file) in command.words:
-            made.study.refuse_dropped_trees(kept, command.folder.name, label)
+            part = command.folder.name
+            made.study.refuse_dropped_trees(kept, part, label)
+            made.study.refuse_replaced(part, label, loops=every is not None)
+            panel, k = made.study.panels[label], settings.evaluation.k
+            if panel.by == "pass-at-k" and k > panel.samples:
+                raise UsageError(
+                    f"panels.{label}.samples: {panel.samples} samples give no pass@{k}; "
+                    f"raise them, or lower panels.{label}.settings.evaluation.k"
+                )
 
 
 def _check_arm(
@@ -350,18 +362,6 @@ def _check_panels(study: Study, environment: EnvironmentSettings, world: World) 
         if "environment" not in panel.settings:
             place = f"panels.{label}.split"
             check_split(world, environment.name, panel.split, place)
-
-
-def _check_attempts(study: Study, k: int) -> None:
-    """Raises UsageError for a panel of pass@k with fewer samples; `k` is an arm's."""
-    for label, panel in study.panels.items():
-        own = value_at(panel.settings, "evaluation.k")
-        wanted = own if isinstance(own, int) else k
-        if panel.by == "pass-at-k" and wanted > panel.samples:
-            raise UsageError(
-                f"panels.{label}.samples: {panel.samples} samples give no pass@{wanted}; "
-                f"raise them, or lower panels.{label}.settings.evaluation.k"
-            )
 
 
 def _seed(made: StudyPlan, seed: int, shared: list[str]) -> Iterator[Chain]:

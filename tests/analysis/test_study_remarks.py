@@ -6,15 +6,24 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from agentcli.analysis.study import add_loop, difference, differences, from_scratch, results, unmeasured
+from agentcli.analysis.study import (
+    add_loop,
+    began_with,
+    difference,
+    differences,
+    from_scratch,
+    measured,
+    results,
+    unmeasured,
+)
 from agentcli.errors import DataError, UsageError
 from agentcli.records.runs import RunDirectory
 from agentcli.records.section import read
-from agentcli.records.study import ArmOutcome, PanelChoice, PaperResult, Study, StudyResults
+from agentcli.records.study import ArmOutcome, PanelChoice, PaperResult, StartChoice, Study, StudyResults
 from agentcli.reports.plots.figures import Course, training_figure
-from agentcli.reports.study import draw, tables
+from agentcli.reports.study import draw, remarks, tables
 from agentcli.stages.study import StudyPlan, plan
-from sample_records import stage_record
+from sample_records import evaluation, stage_record
 
 PANELS = {"test": PanelChoice(split="test"), "L2": PanelChoice(split="L2", drop_from="test")}
 
@@ -90,6 +99,46 @@ def test_what_is_no_share_has_three_decimals() -> None:
     shown = [rows for _, rows in tables([entropy, tokens], "a")]
     assert [row[2:4] for row in shown[0]] == [["0.302", ""], ["0.322", "+0.020 (+0.020 to +0.020)"]]
     assert shown[1][1][2] == "322.0"
+
+
+def test_an_arm_of_fewer_seeds_names_the_mean_it_is_beside() -> None:
+    """b and c gain alike; c has the better seed alone, which must not look like a greater gain."""
+    b = difference("test", "success", "b", [0, 1], [20, 40], [30, 50])
+    c = difference("test", "success", "c", [1], [40], [50])
+    ((_, rows),) = tables([b, c], "a")
+    assert [row[2] for row in rows] == ["30.0", "40.0", "50.0 (of 40.0)"]
+    said = [list(remarks(StudyResults(study={}, outcomes=[], differences=of))) for of in ([b, c], [b])]
+    assert [any("(of N)" in line for line in lines) for lines in said] == [True, False]
+
+
+def test_a_small_p_is_not_0() -> None:
+    shown = []
+    for seeds in (6, 10, 12):
+        gain = difference(
+            "test", "success", "b", [*range(seeds)], [0.0] * seeds, [float(1 + at) for at in range(seeds)]
+        )
+        ((_, rows),) = tables([gain], "a")
+        shown.append(rows[1][4])
+    assert shown == ["0.031", "0.002", "0.0005"]
+
+
+def test_tokens_of_a_step_are_those_of_episodes_that_end_before_the_first() -> None:
+    """Every second episode errored at once, so that the mean is half a step."""
+    summary = evaluation()
+    summary.steps, summary.tokens = 0.5, 20
+    assert measured(summary, ["tokens_per_step"])["tokens_per_step"] == 40
+    summary.steps = 0
+    assert measured(summary, ["tokens_per_step"])["tokens_per_step"] == 20
+
+
+def test_arms_of_a_model_began_with_what_their_first_iterations_show(tmp_path: Path) -> None:
+    """The model itself is not evaluated; a start that imitates is, and its arms have that."""
+    asked = study(starts={"cold": StartChoice(), "base": StartChoice(model="m")})
+    asked.arms |= {"b": {"start": "base"}, "c": {"start": "base"}}
+    courses = {"a": [0.9], "b": [0.2, 0.8], "c": [0.4, 0.8]}
+    ended = [outcome(0, "cold"), *(outcome(0, arm, course=course) for arm, course in courses.items())]
+    began = began_with(StudyPlan(asked, tmp_path, [0], [*asked.arms]), ended)
+    assert began == {("a", 0): 0.5, ("b", 0): pytest.approx(0.3), ("c", 0): pytest.approx(0.3)}
 
 
 def test_of_two_figures_for_one_place_the_first_stands_there(tmp_path: Path) -> None:

@@ -5,15 +5,19 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
+from agentcli.analysis.estimate import write_took
 from agentcli.analysis.study import add_loop, differences, unlike, unlike_tasks, untold
 from agentcli.records.files import write_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.section import read
-from agentcli.records.study import ArmOutcome, Study
+from agentcli.records.study import ArmOutcome, Study, seeds_of
 from agentcli.stages.layers import find_preset
-from agentcli.stages.study import StudyPlan, plan
+from agentcli.stages.study import Chain, StudyPlan, plan
+from agentcli.stages.yaml_files import read_yaml
+from command_line import agentcli
 from compared_loops import made
 from refusal import refused
 from sample_records import evaluation
@@ -149,6 +153,93 @@ def test_trees_that_are_measured_are_kept(
     preset = find_preset("quickstart-tunnel").read_text(encoding="utf-8")
     Path("own.yaml").write_text(json.dumps(yaml.safe_load(preset) | KEPT), encoding="utf-8")
     refused(lambda: plan(study(**more), Path("out")), 2, names, "write evaluation.trees: all")
+
+
+GREEDY = {"evaluation": {"temperature": 0}}
+
+
+@pytest.mark.parametrize(
+    ("more", "place"),
+    [
+        ({"panels": {"test": {"split": "test", "settings": GREEDY}}}, "panels.test.settings.evaluation.temperature"),
+        ({"arms": {"g": {}, "x": {"evaluation": {"samples": 1}}}}, "arms.x.evaluation.samples"),
+        ({"starts": {"start": {"settings": {"evaluation": {"n": 9}}}}}, "starts.start.settings.evaluation.n"),
+        ({"settings": {"evaluation": {"split": "train"}}}, ": settings.evaluation.split"),
+        (
+            {"panels": {"a": {"split": "test", "settings": {"evaluation": {"label": "b"}}}}},
+            "panels.a.settings.evaluation.label",
+        ),
+    ],
+)
+def test_settings_that_a_panel_replaces_are_refused(more: dict[str, Any], place: str, tmp_path: Path) -> None:
+    refused(lambda: plan(study(**more), tmp_path), 2, place, "write it there")
+
+
+def test_the_model_of_a_panel_is_what_was_trained(tmp_path: Path) -> None:
+    panels = {"test": {"split": "test", "settings": {"policy": {"kind": "expert"}}}}
+    refused(lambda: plan(study(panels=panels), tmp_path), 2, ("of start-test", "policy.kind", "expert"), "leave it out")
+
+
+def test_a_start_has_its_own_attempts(tmp_path: Path) -> None:
+    panels = {"test": {"split": "test", "by": "pass-at-k", "samples": 4}}
+    few, many = ({"evaluation": {"k": k}} for k in (2, 8))
+    assert plan(study(panels=panels, settings=few), tmp_path).left
+    starts = {"start": {"settings": many}}
+    asked = study(panels=panels, settings=few, starts=starts)
+    refused(lambda: plan(asked, tmp_path), 2, ("of start", "panels.test.samples", "pass@8"), "evaluation.k")
+
+
+@pytest.mark.parametrize(
+    ("more", "place"),
+    [
+        ({"title": "a\nb"}, "title: "),
+        ({"results": [figures("P\n", g=1)]}, "results[0].paper: "),
+        ({"search": {"values": [10**400, 2], "seed": 9}}, "search.values[0]: "),
+        ({"search": {"values": [2, float("nan")], "seed": 9}}, "search.values[1]: "),
+        ({"search": {"values": [2, float("inf")], "seed": 9}}, "search.values[1]: "),
+        ({"search": {"values": [2, 3], "seed": -1}}, "search.seed: "),
+    ],
+)
+def test_a_bad_value_is_refused_by_its_key(more: dict[str, Any], place: str) -> None:
+    assert refused(lambda: study(**more), 2, place).startswith(place)
+
+
+@pytest.mark.parametrize("text", ["٣", "9" * 5000, "0-" + "1" * 5000])
+def test_a_seed_has_ten_digits_at_most(text: str) -> None:
+    assert len(refused(lambda: seeds_of(text, "seeds"), 2, "seeds")) < 100
+
+
+@pytest.mark.parametrize(
+    ("search", "names"),
+    [
+        ({"values": [1e-3, -1e-3], "seed": 0}, ("search.values", "train.learning_rate")),
+        ({"path": "nope.x", "values": [1, 2], "seed": 0}, ("search.path", "nope")),
+        ({"values": [1e-3, 1e-4], "seed": 1}, ("search.seed: 1",)),
+    ],
+)
+def test_what_a_search_makes_bad_is_refused_by_its_key(
+    search: dict[str, Any], names: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = msgspec.to_builtins(study(seeds="1-2")) | {"search": search}
+    Path("s.yaml").write_text(json.dumps(values), encoding="utf-8")
+    line = refused(agentcli("study", "s.yaml", "--dry-run"), 2, names)
+    assert line.startswith("s.yaml: search.")
+
+
+def test_what_parts_took_is_read_again_under_their_names(tmp_path: Path) -> None:
+    arms = ["g", "1e3", "null", "2024-13-32"]
+    made = StudyPlan(study(), tmp_path, [0], arms, [Chain(f"{arm} 0", ()) for arm in arms])
+    write_took(made)
+    assert list(read_yaml(tmp_path / "took.yaml")["took"]) == arms
+
+
+def test_settings_of_a_preset_and_of_a_loops_evaluations_stand(tmp_path: Path) -> None:
+    """What `extends` brings is not written in the file; a loop that is evaluated reads what an arm says."""
+    arms = {"g": {"extends": "gigpo-search"}, "x": GREEDY | {"run": {"evaluate_every": 2}}}
+    assert plan(study(arms=arms), tmp_path).left
+    panels = {"test": {"split": "test", "settings": GREEDY}}
+    refused(lambda: plan(study(arms=arms, panels=panels), tmp_path), 2, "panels.test.settings.evaluation.temperature")
 
 
 def test_trees_that_nothing_reads_may_be_dropped(tmp_path: Path) -> None:

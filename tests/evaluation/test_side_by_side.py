@@ -29,6 +29,19 @@ def test_several_samples_a_task_have_no_mcnemar_but_a_share_of_solved_tasks() ->
     assert (row.against.tokens, row.against.steps) == (2.0, 2.0)
 
 
+def test_a_few_tasks_of_several_samples_are_tested_exactly() -> None:
+    """Two tasks that gain have p = 2 / 2 ** 2, however sure the bootstrap is; without a task, or of many, there is none."""
+    against = paired(episodes({"t1": "---", "t2": "+--"}), episodes({"t1": "+--", "t2": "+++"}))
+    assert against.success.low > 0
+    assert (against.mcnemar, against.signed_rank, against.p) == (None, 0.5, 0.5)
+    many = episodes({f"t{number}": "+-" for number in range(101)})
+    assert paired(many[2:], many[2:]).signed_rank == 1.0
+    assert paired(many, many).signed_rank is None
+    assert paired(many[:2], many[2:]).signed_rank is None
+    alone = paired(episodes({"t1": "-", "t2": "+"}), episodes({"t1": "+", "t2": "+"}))
+    assert alone.p == alone.mcnemar == 1.0
+
+
 def test_only_tasks_of_both_are_paired() -> None:
     base, other = episodes({"t1": "+", "t2": "-", "t3": "+"}), episodes({"t1": "+", "t2": "+"}, tokens=20)
     against = paired(base, other)

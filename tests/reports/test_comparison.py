@@ -248,9 +248,9 @@ def test_every_part_of_a_result_has_its_table() -> None:
     assert text_of(tables[4])[1] == ["b", "2", "0.5"]
 
 
-def made_tests(difference: float, low: float, high: float, mcnemar: float | None) -> PairedTests:
+def made_tests(difference: float, low: float, high: float, **p: float | None) -> PairedTests:
     gain = Difference(difference=difference, low=low, high=high)
-    return PairedTests(tasks=140, gained=71, lost=4, success=gain, mcnemar=mcnemar, tokens=None, steps=None)
+    return PairedTests(tasks=140, gained=71, lost=4, success=gain, tokens=None, steps=None, **p)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,21 @@ def made_tests(difference: float, low: float, high: float, mcnemar: float | None
 def test_the_verdict_needs_the_interval_and_the_exact_test(
     low: float, high: float, mcnemar: float | None, relation: str
 ) -> None:
-    sentence = verdict("greedy", "a", "b", made_tests((low + high) / 2, low, high, mcnemar)).plain
+    sentence = verdict("greedy", "a", "b", made_tests((low + high) / 2, low, high, mcnemar=mcnemar)).plain
     assert sentence.startswith(f"{relation} on greedy: ")
     assert "71 gained, 4 lost" in sentence
     assert (f"p {mcnemar:.2g}" in sentence) if mcnemar is not None else ("p " not in sentence.partition("points")[2])
+
+
+def test_several_samples_a_task_need_the_signed_rank_test() -> None:
+    """Two tasks of three samples: the bootstrap alone would call b better, in words and in green."""
+    runs = side_by_side({"a": episodes({"1": "---", "2": "+--"}), "b": episodes({"1": "+--", "2": "+++"})})
+    against = runs["b"].against
+    assert against
+    assert verdict("L0", "a", "b", against).plain.startswith("b cannot be told from a on L0: ")
+    assert "p 0.5;" in verdict("L0", "a", "b", against).plain
+    out = io.StringIO()
+    Console(file=out, width=250, color_system="standard", force_terminal=True).print(label_table("L0", runs))
+    assert "\x1b[32m" not in out.getvalue()
+    sure = verdict("L0", "a", "b", made_tests(0.2, 0.1, 0.3, mcnemar=None, signed_rank=0.01))
+    assert (sure.plain.startswith("b is better than a on L0: "), str(sure.style)) == (True, "green")
