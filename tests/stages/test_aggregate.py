@@ -17,7 +17,7 @@ from agentcli.stages.train import method_of, with_aggregate
 from agentcli.training.policy_gradient.losses import token_weights
 from agentcli.training.steps import Row, read_rows
 from bad_input_runs import START, folder
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from refusal import refused
 
 __all__ = ["folder"]
@@ -158,8 +158,7 @@ def test_the_loop_says_it_too() -> None:
     words = (*words, "--set", "credit.method=carl", "--set", "credit.update=all")
     plan = json.loads(agentcli(*words, "--dry-run", "--json").stdout)
     assert plan["settings"]["train"]["aggregate"] == "token"
-    answer = agentcli(*words)
-    assert answer.code == 0, answer
+    answer = succeeded(*words)
     assert "train.aggregate: token, which credit.method carl comes with\n" in answer.stderr
     assert read_json(Path("new/manifest.json"), Manifest).stages["run"].statistics["aggregate"] == "token"
     inner = read_json(Path("new/iteration_000/manifest.json"), Manifest).stages["train"]
