@@ -20,12 +20,13 @@ from agentcli.stages.panels import panel_for
 from agentcli.worlds.alfworld.draw import constants, fits
 from agentcli.worlds.alfworld.placeholders import Word, own, placeholders, typed
 from agentcli.worlds.alfworld.search import AlfworldHabits
-from alfworld_games import SMALL, game_cache, play, small_world, some_of_each_kind  # noqa: F401
+from alfworld_games import SMALL, game_cache, small_world, some_of_each_kind  # noqa: F401
 from fitting import fitting
 from growing import grow_all
 from growths import check_tree
 from hypothesis import given
 from hypothesis import strategies as st
+from playing import play
 
 CONTEXT = Context(
     task=Task(
