@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -24,3 +25,17 @@ def _leave_alone_what_stays() -> None:
     """Keeps the garbage collector out of every imported module: each training collects, 0.3 s of it for nothing."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which is the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No AGENTCLI_* variables."""
+    for name in [name for name in os.environ if name.startswith("AGENTCLI_")]:
+        monkeypatch.delenv(name)

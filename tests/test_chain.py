@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentcli.cli.app import build
 from agentcli.records.files import read_json, read_records, sha256_file, write_json
 from agentcli.records.trees import leaves, paths, validate_tree
 from agentcli.records.types import Credit, Episode, Manifest, Outcome, Record, Tree, Validity
 from agentcli.training.metrics import SftMetrics, TrainMetrics
-from typer.testing import CliRunner
+from command_line import Answer, succeeded
 
 pytestmark = pytest.mark.slow
 
@@ -45,11 +44,8 @@ run: {{iterations: 2}}
 START = "runs/sft/checkpoint"
 
 
-def agentcli(*words: str) -> Any:
-    """One command line in this process, which must end well."""
-    result = CliRunner().invoke(build(), [*words, "-q"])
-    assert result.exit_code == 0, f"agentcli {' '.join(words)}: {result.output}"
-    return result
+def agentcli(*words: str) -> Answer:
+    return succeeded(*words, "-q")
 
 
 def rollout(out: str, *words: str) -> Path:
@@ -269,9 +265,7 @@ def test_evaluations_walk_the_whole_panel_once(chain: Path) -> None:
     ]:
         result = json.loads(agentcli(words[0], str(run), *words[1:], "--json").stdout)
         episodes = lines(f"{run}/evaluation/{label}.jsonl", Episode)
-        panel = json.loads(
-            CliRunner().invoke(build(), ["env", "panel", "-c", "smoke.yaml", "--split", words[2]]).stdout
-        )
+        panel = json.loads(succeeded("env", "panel", "-c", "smoke.yaml", "--split", words[2]).stdout)
         assert [(row.task, row.sample) for row in episodes] == [
             (task["id"], sample) for task in panel["tasks"] for sample in range(samples)
         ]

@@ -1,9 +1,7 @@
 """A method of another package that asks a judge: its settings, its notes, its credit, its refusals, and what becomes of errors."""
 
 import asyncio
-import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from agentcli.records.training_settings import TinySettings
 from agentcli.records.trees import path, validate_tree
 from agentcli.records.types import Credit, Outcome, StopReason, Tree
 from agentcli.stages.backend import LocalBackend
-from command_line import agentcli
+from command_line import agentcli, succeeded, trees_of
 from installed import install
 from refusal import refusal, refused
 from scripted import Audited, SeededPolicy
@@ -61,29 +59,21 @@ def closing(settings: Settings, world: Any, pool: Any, model: str | None) -> Clo
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _folder(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with a preset, while the package is installed."""
-    install(tmp_path / "package", monkeypatch, POINTS)
-    (tmp_path / "toy.yaml").write_text(PRESET, encoding="utf-8")
-    with contextlib.chdir(tmp_path):
-        yield
+    install(empty_folder / "package", monkeypatch, POINTS)
+    (empty_folder / "toy.yaml").write_text(PRESET, encoding="utf-8")
 
 
 def roll(out: str, *words: str) -> bytes:
     """The trees of a rollout that must end well."""
-    done = agentcli(*ROLLOUT, *words, "-o", out)
-    assert done.code == 0, done
+    succeeded(*ROLLOUT, *words, "-o", out)
     return Path(out, "trees.jsonl").read_bytes()
-
-
-def trees_of(out: str) -> list[Tree]:
-    return list(read_records(Path(out, "trees.jsonl"), Tree))
 
 
 def test_what_the_judge_noted_is_what_credit_reads() -> None:
     roll("x", *JUDGE)
-    done = agentcli("assign-credit", "x", "--method", "judged", "--set", "credit.scale=3", "-q")
-    assert done.code == 0, done
+    succeeded("assign-credit", "x", "--method", "judged", "--set", "credit.scale=3", "-q")
     credits = list(read_records(Path("x/credit/judged.jsonl"), Credit))
     advantages = set()
     for tree, credit in zip(trees_of("x"), credits, strict=True):

@@ -25,16 +25,15 @@ def job(folder: Path, index: int, count: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_shards_of_a_job_array_are_the_whole_rollout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    job(tmp_path, 1, 2)
-    job(tmp_path, 2, 2)
+def test_the_shards_of_a_job_array_are_the_whole_rollout(empty_folder: Path) -> None:
+    job(empty_folder, 1, 2)
+    job(empty_folder, 2, 2)
     # It was killed in its second tree.
     trees = Path("parts/part-2/trees.jsonl")
     whole_part = trees.read_bytes()
     trees.write_bytes(whole_part[: len(whole_part) // 3])
     Path("parts/part-2/manifest.json").unlink()
-    job(tmp_path, 2, 2)
+    job(empty_folder, 2, 2)
     assert trees.read_bytes() == whole_part
     assert agentcli("merge", "parts/part-1", "parts/part-2", "-o", "whole", "-q").code == 0
     assert agentcli("rollout", *WORDS, "-o", "alone").code == 0

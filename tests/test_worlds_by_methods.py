@@ -18,9 +18,9 @@ from agentcli.exploration.settings import VOTING, rollout_class
 from agentcli.records.files import RecordWriter, read_json, read_records
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.trees import leaves, validate_tree
-from agentcli.records.types import Credit, Episode, Manifest, Outcome, Tree
+from agentcli.records.types import Credit, Episode, Manifest, Outcome
 from agentcli.training.objectives import objective_names
-from command_line import agentcli
+from command_line import agentcli, succeeded, trees_of
 from refusal import refused
 
 pytestmark = pytest.mark.slow
@@ -58,12 +58,6 @@ POLICY = "runs/sft/checkpoint"
 START = ("-c", "small.yaml", "--model", POLICY)
 
 
-def done(*words: str) -> None:
-    """One command line, which must end well."""
-    answer = agentcli(*words)
-    assert answer.code == 0, f"{' '.join(words)}: {answer.stderr}"
-
-
 @pytest.fixture(scope="module", params=world_names())
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """The world; the working folder has a policy that learned there to act in one copy and in two."""
@@ -83,9 +77,9 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         patch.chdir(folder)
         Path("small.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
         copies = ("--set", "rollout.method=dpepo", "--set", "rollout.copies=2")
-        done("demos", "-c", "small.yaml", "-q", "-o", "runs/demos")
-        done("demos", "-c", "small.yaml", *copies, "-q", "-o", "runs/parallel")
-        done("sft", "runs/demos", "runs/parallel", "-c", "small.yaml", "--model", "tiny", "-q", "-o", "runs/sft")
+        succeeded("demos", "-c", "small.yaml", "-q", "-o", "runs/demos")
+        succeeded("demos", "-c", "small.yaml", *copies, "-q", "-o", "runs/parallel")
+        succeeded("sft", "runs/demos", "runs/parallel", "-c", "small.yaml", "--model", "tiny", "-q", "-o", "runs/sft")
         yield made
 
 
@@ -110,7 +104,7 @@ def grown(method: str) -> str:
     """The run of a method, which is made once."""
     run = f"runs/{method}"
     if not Path(run).exists():
-        done(*rollout_of(method))
+        succeeded(*rollout_of(method))
     return run
 
 
@@ -118,7 +112,7 @@ def appraised(model: str, by: str) -> str:
     """A run whose steps a critic or a process reward model appraised."""
     run = f"runs/chain-{by}"
     if not Path(run).exists():
-        done(*rollout_of("chain", run), f"--{by}", model)
+        succeeded(*rollout_of("chain", run), f"--{by}", model)
     return run
 
 
@@ -135,7 +129,7 @@ def credited(method: str) -> str:
     """A run with the credit of a method, which is assigned once."""
     run = run_for(method)
     if not Path(run, "credit", f"{method}.jsonl").exists():
-        done("assign-credit", run, "--method", method, "-q")
+        succeeded("assign-credit", run, "--method", method, "-q")
     return run
 
 
@@ -147,7 +141,7 @@ def trained(objective: str) -> str:
     credit = {"ppo": "ppo", "offline-ppo": "ppo", "dpo": None}.get(objective, "grpo")
     run = credited(credit) if credit else half_won(grown("chain"))
     named = ("--credit", credit) if credit else ()
-    done("train", run, *START, *named, "--set", f"train.objective={objective}", "-q", "-o", out)
+    succeeded("train", run, *START, *named, "--set", f"train.objective={objective}", "-q", "-o", out)
     return out
 
 
@@ -156,15 +150,11 @@ def half_won(run: str) -> str:
     copy = Path(f"{run}-half-won")
     copy.mkdir()
     with RecordWriter(copy / "trees.jsonl") as writer:
-        for tree in trees(run):
+        for tree in trees_of(run):
             for number, leaf in enumerate(leaves(tree)):
                 leaf.outcome = Outcome.FAILURE if number else Outcome.SUCCESS
             writer.write(tree)
     return str(copy)
-
-
-def trees(run: str) -> list[Tree]:
-    return list(read_records(Path(run, "trees.jsonl"), Tree))
 
 
 def refused_setting(world: World, method: str) -> str | None:
@@ -185,8 +175,8 @@ def test_trees_grow(world: World, method: str, record_property: Note) -> None:
         record_property("refused", refused(agentcli(*rollout_of(method)), 2, setting))
         return
     run = grown(method)
-    assert len(trees(run)) == 2
-    for number, tree in enumerate(trees(run), 1):
+    assert len(trees_of(run)) == 2
+    for number, tree in enumerate(trees_of(run), 1):
         validate_tree(tree, f"{run}:{number}")
         assert all(leaf.outcome is not Outcome.ERRORED for leaf in leaves(tree)), tree
         assert all(step.token_ids for step in tree.steps)
@@ -200,7 +190,7 @@ def test_credit_is_assigned(world: World, method: str, record_property: Note) ->
         return
     run = credited(method)
     given = list(read_records(Path(run, "credit", f"{method}.jsonl"), Credit))
-    assert [credit.task for credit in given] == [tree.task.id for tree in trees(run)]
+    assert [credit.task for credit in given] == [tree.task.id for tree in trees_of(run)]
     advantages = [row.advantage for credit in given for row in credit.steps]
     numbers = [advantage for advantage in advantages if advantage is not None]
     assert numbers
@@ -218,12 +208,12 @@ def test_a_policy_is_trained(world: World, method: str) -> None:
 def test_the_rest_of_the_chain(world: World, method: str) -> None:
     out = f"runs/{method}"
     if method == "env check":
-        done("env", "check", world.card.name, "-c", "small.yaml", "--tasks", "2", "-q")
+        succeeded("env", "check", world.card.name, "-c", "small.yaml", "--tasks", "2", "-q")
     elif method == "run":
-        done("run", *START, "-q", "-o", out)
+        succeeded("run", *START, "-q", "-o", out)
         assert Path(out, "checkpoint/model.safetensors").is_file()
     else:
-        done(method, "runs/sft", "-c", "small.yaml", "-q", "-o", out)
+        succeeded(method, "runs/sft", "-c", "small.yaml", "-q", "-o", out)
         (file,) = Path(out, "evaluation").glob("*.jsonl")
         episodes = list(read_records(file, Episode))
         assert len({episode.task for episode in episodes}) == 2

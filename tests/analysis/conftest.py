@@ -19,8 +19,7 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def runs(two_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+def runs(two_runs: Path, empty_folder: Path) -> tuple[Path, Path]:
     """Copies of them in the folder to be in."""
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(two_runs, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(two_runs, empty_folder, dirs_exist_ok=True)
     return Path("a"), Path("b")

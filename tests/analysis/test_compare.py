@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from agentcli.analysis.compare import unlike_play
 from agentcli.analysis.validate import check
-from agentcli.cli.app import build
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.statistics import mcnemar_exact
 from agentcli.records.files import RecordWriter, read_json, read_records
@@ -19,12 +18,11 @@ from agentcli.records.settings import DemosSettings
 from agentcli.records.types import Episode, Outcome, StopReason, Tree, Validity
 from agentcli.stages.plan import with_changes
 from agentcli.stages.session import Invocation
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from compared_runs import compared, refused, toy
 from older_runs import without_checksums
 from refusal import refused as refused_call
 from staged import branch, demos, evaluate, pass_at_k, rollout
-from typer.testing import CliRunner
 
 
 def successes(run: Path, label: str = "test") -> list[bool]:
@@ -75,11 +73,11 @@ def test_a_panel_that_is_left_out_of_the_test_is_named(runs: tuple[Path, Path]) 
     for run in runs:
         for label in ("b10", "b2"):
             evaluate(toy(evaluation={"split": "train", "label": label}), run)
-    answer = CliRunner().invoke(build(), ["compare", "a", "b"])
+    answer = agentcli("compare", "a", "b")
     assert answer.stderr == "left out of the Wilcoxon test over b2, test: b10 (it shares tasks with b2)\n"
-    answer = CliRunner().invoke(build(), ["compare", "a", "b", "--label", "test", "--label", "b10", "--label", "b2"])
+    answer = agentcli("compare", "a", "b", "--label", "test", "--label", "b10", "--label", "b2")
     assert answer.stderr == "left out of the Wilcoxon test over test, b10: b2 (it shares tasks with b10)\n"
-    told = CliRunner().invoke(build(), ["compare", "a", "b", "--label", "b10", "--label", "b2"])
+    told = agentcli("compare", "a", "b", "--label", "b10", "--label", "b2")
     assert (told.stderr, "Wilcoxon" in told.stdout) == ("", False), "of one panel there is no test to be left out of"
 
 
@@ -93,7 +91,7 @@ def test_labels_are_in_natural_order_or_as_they_were_asked_for(runs: tuple[Path,
     assert list(compared(*runs, labels=asked)["evaluations"]) == ["b10", "b2", "b1"]
     for label in expected:
         Path(f"b/evaluation/{label}.json").unlink()
-    note = CliRunner().invoke(build(), ["compare", "a", "b"]).stderr
+    note = agentcli("compare", "a", "b").stderr
     assert "left out: B3, b1, b02, b2, b2-x and 2 more\n" in note
 
 
@@ -143,7 +141,7 @@ def test_unlike_temperatures_and_horizons_are_noted(runs: tuple[Path, Path]) -> 
         settings = toy(evaluation={"label": "short"})
         world = msgspec.structs.replace(settings.environment, max_steps=steps)
         evaluate(msgspec.structs.replace(settings, environment=world), run)
-    answer = CliRunner().invoke(build(), ["compare", *map(str, runs), "--label", "short"])
+    answer = agentcli("compare", *map(str, runs), "--label", "short")
     assert "evaluations are unlike: max_steps is 4 in a/evaluation/short.jsonl, 9 in b" in answer.stderr
     files = {"a": read_json(Path("a/evaluation/short.json"), EvaluationSummary)}
     warm, cold = (msgspec.structs.replace(files["a"], model="m", temperature=value) for value in (1.0, 0.0))
@@ -158,9 +156,9 @@ def test_evaluations_of_weights_that_were_trained_anew_are_noted(runs: tuple[Pat
     weights = str(run.checkpoint / "model.safetensors")
     run.record_stage("evaluation/test", msgspec.structs.replace(evaluated, inputs={weights: "0"}))
     run.record_stage("train", msgspec.structs.replace(evaluated, started="9"))
-    answer = CliRunner().invoke(build(), ["compare", *map(str, runs)])
+    answer = agentcli("compare", *map(str, runs))
     assert "b/evaluation/test.jsonl: is of weights that were trained anew since" in answer.stderr
-    shown = CliRunner().invoke(build(), ["show", str(run.path)]).stdout
+    shown = agentcli("show", str(run.path)).stdout
     assert "of weights that were trained anew since: test" in shown
 
 
@@ -169,7 +167,7 @@ def test_trees_of_another_panel_are_left_out_beside_evaluations_and_refused_alon
     rollout(settings, Path("c"))
     refused_call(lambda: compared("a", "c"), names=("c: ", "panel"))
     evaluate(toy(), Path("c"))
-    answer = CliRunner().invoke(build(), ["compare", "a", "c", "--json"])
+    answer = agentcli("compare", "a", "c", "--json")
     assert "trees" not in json.loads(answer.stdout)
     assert all(part in answer.stderr for part in ("trees are left out: c", "another panel"))
 
@@ -183,7 +181,7 @@ def test_what_a_budget_cut_is_compared_as_far_as_it_goes(runs: tuple[Path, Path]
     assert (row["tasks"], row["against"]["tasks"]) == (5, 5)
     assert row["against"]["mcnemar"] == mcnemar_exact(successes(Path("a"))[:5], successes(Path("c")))
     assert (result["trees"]["a"]["tasks"], result["trees"]["c"]["tasks"]) == (12, 3)
-    answer = CliRunner().invoke(build(), ["compare", "a", "c"])
+    answer = agentcli("compare", "a", "c")
     assert "tasks in common" in answer.stdout
 
 
@@ -212,7 +210,7 @@ def test_responses_that_cannot_be_read_are_told(runs: tuple[Path, Path]) -> None
     steps = [step for tree in trees for step in tree.steps]
     assert told["malformed"] == 1.0
     assert told["cut"] == sum(step.id % 2 for step in steps) / len(steps)
-    answer = CliRunner().invoke(build(), ["compare", "a", "b"])
+    answer = agentcli("compare", "a", "b")
     (row,) = [line for line in answer.stdout.splitlines() if "malformed % of responses" in line]
     assert [cell.strip() for cell in row.strip("│").split("│")][1:] == ["0.0", "100.0"]
 
@@ -256,9 +254,8 @@ def test_what_cannot_be_compared(
     refused_call(lambda: compared(*words), code, names)
 
 
-def test_unlike_labels_name_the_command_that_makes_them_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unlike_labels_name_the_command_that_makes_them_alike(empty_folder: Path) -> None:
     """As typed, the runs can be compared afterwards."""
-    monkeypatch.chdir(tmp_path)
     asked = {"tasks": 3, "samples": 2, "temperature": 0.5, "label": "some"}
     evaluate(toy(evaluation=asked), Path("c"), Invocation([]), model=None)
     demos(toy("search", demos=DemosSettings(count=2)), Path("d"), Invocation([]), model=None)
@@ -285,12 +282,8 @@ def test_a_label_has_no_effect_on_files(runs: tuple[Path, Path]) -> None:
 def test_what_a_manifest_calls_the_method_does_not_matter(runs: tuple[Path, Path]) -> None:
     manifest = Path("b/manifest.json")
     manifest.write_bytes(manifest.read_bytes().replace(b'"method": "spark"', b'"method": "[/red]"'))
-    answer = CliRunner().invoke(build(), ["compare", "a", "b"])
-    assert answer.exit_code == 0, answer.output
-    assert (
-        json.loads(CliRunner().invoke(build(), ["compare", "a", "b", "--json"]).stdout)["trees"]["b"]["method"]
-        == "spark"
-    )
+    succeeded("compare", "a", "b")
+    assert json.loads(agentcli("compare", "a", "b", "--json").stdout)["trees"]["b"]["method"] == "spark"
 
 
 def test_what_only_some_runs_hold_is_left_out_with_a_note(runs: tuple[Path, Path]) -> None:
@@ -299,8 +292,7 @@ def test_what_only_some_runs_hold_is_left_out_with_a_note(runs: tuple[Path, Path
             shutil.copy(path, path.replace("test", f"more{number}"))
     for path in ("b/trees.jsonl", "b/manifest.json"):
         Path(path).unlink()
-    answer = CliRunner().invoke(build(), ["compare", "a", "b"])
-    assert answer.exit_code == 0
+    answer = succeeded("compare", "a", "b")
     evaluations, trees = answer.stderr.splitlines()
     assert [word for word in evaluations.split() if word.startswith("more")][:5] == [
         "more0,",
@@ -311,7 +303,7 @@ def test_what_only_some_runs_hold_is_left_out_with_a_note(runs: tuple[Path, Path
     ]
     assert evaluations.endswith("more4 and 2 more")
     assert trees.startswith("trees are left out: b ")
-    assert CliRunner().invoke(build(), ["compare", "a", "b", "-q"]).stderr == ""
+    assert agentcli("compare", "a", "b", "-q").stderr == ""
 
 
 def test_a_label_that_a_run_lacks_is_named(runs: tuple[Path, Path]) -> None:
@@ -326,8 +318,7 @@ def test_an_evaluation_that_was_killed_is_not_there(runs: tuple[Path, Path]) -> 
 
 
 def test_tables_and_json_on_stdout(runs: tuple[Path, Path]) -> None:
-    answer = CliRunner().invoke(build(), ["compare", "a", "b"])
-    assert answer.exit_code == 0, answer.output
+    answer = succeeded("compare", "a", "b")
     assert answer.stderr == ""
     for part in (
         "evaluation test, against the first",
@@ -340,5 +331,5 @@ def test_tables_and_json_on_stdout(runs: tuple[Path, Path]) -> None:
         assert part in answer.stdout
     assert "…" not in answer.stdout
     assert "solved" not in answer.stdout
-    as_json = CliRunner().invoke(build(), ["compare", "a", "b", "--json", "--label", "test"])
+    as_json = agentcli("compare", "a", "b", "--json", "--label", "test")
     assert json.loads(as_json.stdout)["evaluations"] == compared(*runs)["evaluations"]

@@ -3,9 +3,7 @@
 import json
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -23,7 +21,7 @@ from agentcli.records.types import Episode, Outcome, Tree
 from agentcli.reports.standing import Progress
 from command_line import agentcli
 from compared_loops import made
-from compared_runs import refused, toy
+from compared_runs import edit, refused, toy
 from older_runs import without_checksums
 from refusal import refused as refused_call
 from staged import evaluate, rollout
@@ -60,22 +58,14 @@ def six_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def six(six_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def six(six_runs: Path, empty_folder: Path) -> Path:
     """Copies of them in the folder to be in."""
-    shutil.copytree(six_runs, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    shutil.copytree(six_runs, empty_folder, dirs_exist_ok=True)
+    return empty_folder
 
 
 def compared(*words: str, labels: tuple[str, ...] = ()) -> RunComparison:
     return compare_sides([read_side(Path(word)) for word in words], labels, Progress())
-
-
-def edit(path: str, change: Callable[[dict[str, Any]], Any]) -> None:
-    """The JSON of a file changed."""
-    value = json.loads(Path(path).read_bytes())
-    change(value)
-    write_json(Path(path), value)
 
 
 def test_the_gain_over_seeds_is_that_by_hand(six: Path) -> None:
@@ -238,10 +228,9 @@ def test_the_seed_of_a_run_is_not_that_of_its_evaluations(six: Path) -> None:
 
 
 @pytest.fixture
-def loops(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def loops(empty_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Two loops of each kind in the folder to be in; those of seed 1 began with another iteration."""
     source = made(tmp_path_factory.getbasetemp())
-    monkeypatch.chdir(tmp_path)
     for name in ("x", "y"):
         shutil.copytree(source / name, f"{name}-0", symlinks=True)
         shutil.copytree(source / name, f"{name}-1", symlinks=True)

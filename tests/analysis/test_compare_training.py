@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 from agentcli.analysis.compare_training import read_iteration
-from agentcli.cli.app import build
-from agentcli.records.files import read_json, read_records, write_json
+from agentcli.records.files import read_json, read_records
 from agentcli.records.runs import loop_folders
 from agentcli.records.types import Credit, Ledger, Manifest, Outcome, Tree
 from agentcli.reports.show.runs import iterations
+from command_line import succeeded
 from compared_loops import made
-from compared_runs import compared, refused
+from compared_runs import compared, edit, refused
 from refusal import refused as refused_call
-from typer.testing import CliRunner
 
 NOTE = "its loop has not ended; iterations counted: 2"
 
@@ -28,21 +27,8 @@ def loops(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch:
     monkeypatch.chdir(tmp_path / "here")
 
 
-def edit(path: str, change: Callable[[dict[str, Any]], Any]) -> None:
-    """The JSON of a file changed."""
-    value = json.loads(Path(path).read_bytes())
-    change(value)
-    write_json(Path(path), value)
-
-
 def forget(path: str, stage: str) -> None:
     edit(path, lambda manifest: manifest["stages"].pop(stage))
-
-
-def run(*words: str) -> Any:
-    answer = CliRunner().invoke(build(), ["compare", *words])
-    assert answer.exit_code == 0, answer.output
-    return answer
 
 
 def stages(loop: str) -> list[dict[str, Any]]:
@@ -87,23 +73,23 @@ def outcomes_of(folder: Path) -> list[Outcome]:
 
 
 def test_tables_and_json_on_stdout() -> None:
-    answer = run("x", "y")
+    answer = succeeded("compare", "x", "y")
     assert answer.stderr == ""
     for part in ("what training cost, against the first", "generated tokens", "responses updated", "spark", "carl"):
         assert part in answer.stdout
     assert "trees, against the first" not in answer.stdout
     assert "unfinished" not in answer.stdout
-    assert json.loads(run("x", "y", "--json").stdout)["training"] == compared("x", "y")["training"]
+    assert json.loads(succeeded("compare", "x", "y", "--json").stdout)["training"] == compared("x", "y")["training"]
 
 
 def test_a_killed_iteration_is_told_and_not_summed() -> None:
     forget("y/manifest.json", "run")
     forget("y/iteration_002/manifest.json", "train")
-    answer = run("x", "y")
+    answer = succeeded("compare", "x", "y")
     assert answer.stderr == (
         f"y: {NOTE}, iteration_002 left out; it goes on with the command that began it and --resume\n"
     )
-    assert "2 (unfinished)" in run("x", "y", "-q").stdout, "also where notes are not wanted"
+    assert "2 (unfinished)" in succeeded("compare", "x", "y", "-q").stdout, "also where notes are not wanted"
     told = compared("x", "y")["training"]["y"]
     assert (told["iterations"], told["unfinished"], told["ended"], told["trees"]) == (2, 1, False, 6)
     assert len(told["success_by_part"]) == 2
@@ -112,17 +98,17 @@ def test_a_killed_iteration_is_told_and_not_summed() -> None:
 def test_a_loop_between_two_iterations_has_not_ended() -> None:
     forget("y/manifest.json", "run")
     shutil.rmtree("y/iteration_002")
-    assert f"y: {NOTE}; it goes on" in run("x", "y").stderr
+    assert f"y: {NOTE}; it goes on" in succeeded("compare", "x", "y").stderr
     told = compared("x", "y")["training"]["y"]
     assert (told["iterations"], told["unfinished"], told["ended"]) == (2, 0, False)
 
 
 def test_an_iteration_that_is_gone_is_missed() -> None:
     shutil.rmtree("y/iteration_001")
-    assert run("x", "y").stderr == "y: iterations counted: 2, not the 3 of manifest.json\n"
+    assert succeeded("compare", "x", "y").stderr == "y: iterations counted: 2, not the 3 of manifest.json\n"
     told = compared("x", "y")["training"]["y"]
     assert (told["iterations"], told["unfinished"], told["ended"]) == (2, 1, True)
-    assert "2 (unfinished)" in run("x", "y").stdout
+    assert "2 (unfinished)" in succeeded("compare", "x", "y").stdout
 
 
 def test_a_loop_that_has_only_begun_is_left_out_or_refused() -> None:
@@ -132,20 +118,20 @@ def test_a_loop_that_has_only_begun_is_left_out_or_refused() -> None:
     line = refused("x", "y", code=3)
     assert all(part in line for part in ("training cost is left", " out: y: ", "no iteration"))
     for name in ("x", "y"):
-        assert CliRunner().invoke(build(), ["eval", name, "-c", "toy.yaml", "--model", "sft/checkpoint"]).exit_code == 0
-    answer = run("x", "y")
+        succeeded("eval", name, "-c", "toy.yaml", "--model", "sft/checkpoint")
+    answer = succeeded("compare", "x", "y")
     assert answer.stderr == "what training cost is left out: y: no iteration of its loop has ended yet\n"
     assert "training" not in compared("x", "y")
 
 
 def test_evaluations_and_costs_of_loops_stand_together_unless_a_label_is_asked_for() -> None:
     for name in ("x", "y"):
-        assert CliRunner().invoke(build(), ["eval", name, "-c", "toy.yaml"]).exit_code == 0
+        succeeded("eval", name, "-c", "toy.yaml")
     assert {"evaluations", "training"} <= compared("x", "y").keys()
     assert "training" not in compared("x", "y", labels=("test",))
     assert "training" not in compared("x/evaluation/test.json", "y/evaluation/test.json")
     edit("y/iteration_000/manifest.json", other("split", "test"))
-    answer = run("x", "y")
+    answer = succeeded("compare", "x", "y")
     for part in ("training cost is left", " out: y: ", "another environment.split (test)"):
         assert part in answer.stderr
     assert "what training cost" not in answer.stdout
@@ -169,13 +155,13 @@ def test_loops_over_other_tasks_are_refused(field: str, value: Any) -> None:
 
 
 def test_one_rollout_beside_loops() -> None:
-    answer = run("x", "plain")
+    answer = succeeded("compare", "x", "plain")
     assert answer.stderr == "plain is one rollout beside loops; compare what a leaf cost\n"
     told = compared("x", "plain")["training"]["plain"]
     assert (told["iterations"], told["unfinished"], told["ended"], told["credit"]) == (None, None, None, None)
     assert (told["trees"], told["responses"], told["updates"], told["seconds"]["train"]) == (8, None, None, None)
-    assert CliRunner().invoke(build(), ["assign-credit", "plain", "--method", "grpo"]).exit_code == 0
-    assert CliRunner().invoke(build(), ["train", "plain", "-c", "toy.yaml"]).exit_code == 0
+    succeeded("assign-credit", "plain", "--method", "grpo")
+    succeeded("train", "plain", "-c", "toy.yaml")
     told = compared("x", "plain")["training"]["plain"]
     assert (told["credit"], told["responses"]["given"]) == ("grpo", told["ledger"]["steps"])
 
@@ -204,7 +190,7 @@ def test_pairs_are_no_responses() -> None:
     told = compared("x", "y")["training"]["y"]
     assert told["responses"] is None, "of two of three iterations it would be no sum"
     assert told["updates"] > 0
-    (row,) = [line for line in run("x", "y").stdout.splitlines() if "responses updated" in line]
+    (row,) = [line for line in succeeded("compare", "x", "y").stdout.splitlines() if "responses updated" in line]
     assert row.rstrip("│ ").endswith("-")
 
 

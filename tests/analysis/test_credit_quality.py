@@ -344,8 +344,7 @@ methods:
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def file(empty_folder: Path) -> Path:
     path = Path("q.yaml")
     path.write_text(STUDY, encoding="utf-8")
     return path

@@ -24,7 +24,7 @@ from agentcli.stages.memory import (
 )
 from agentcli.stages.plan import with_changes
 from bad_input_runs import START, folder
-from command_line import agentcli
+from command_line import succeeded
 from safetensors import safe_open
 
 __all__ = ["folder"]
@@ -33,8 +33,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 
 
 def expected(*words: str) -> dict[str, Any]:
-    answer = agentcli(*words, "--dry-run", "--json")
-    assert answer.code == 0, answer
+    answer = succeeded(*words, "--dry-run", "--json")
     values: dict[str, Any] = json.loads(answer.stdout)["expected"]
     return values
 

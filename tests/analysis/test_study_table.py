@@ -146,10 +146,7 @@ DROPPED = {"evaluation": {"trees": "none"}}
     ],
     ids=["study", "by step", "arm", "start", "panel", "preset"],
 )
-def test_trees_that_are_measured_are_kept(
-    more: dict[str, Any], names: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_trees_that_are_measured_are_kept(more: dict[str, Any], names: tuple[str, ...], empty_folder: Path) -> None:
     preset = find_preset("quickstart-tunnel").read_text(encoding="utf-8")
     Path("own.yaml").write_text(json.dumps(yaml.safe_load(preset) | KEPT), encoding="utf-8")
     refused(lambda: plan(study(**more), Path("out")), 2, names, "write evaluation.trees: all")

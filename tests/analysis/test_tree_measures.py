@@ -2,12 +2,13 @@
 
 from math import log
 from statistics import pstdev
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
+import credit_trees
 import pytest
 from agentcli.analysis.tree_measures import measure_steps, measure_trees
 from agentcli.records.study import TreeMeasured
-from agentcli.records.types import Ledger, Move, Outcome, Step, Task, Tree, Validity
+from agentcli.records.types import Move, Outcome, Step, Tree, Validity
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,32 +26,18 @@ class Act(NamedTuple):
     def validity(self) -> Validity:
         return Validity.VALID if self.state != self.after else Validity.INADMISSIBLE
 
+    def fields(self) -> dict[str, Any]:
+        return {"state": self.state, "action": self.action, "next_state": self.after, "validity": self.validity}
+
 
 def tree(*walks: list[Act]) -> Tree:
     """Trajectories from the initial state."""
-    steps: list[Step] = []
+    trajectories = []
     for walk in walks:
-        for place, act in enumerate(walk):
-            step = Step(
-                id=len(steps),
-                parent=len(steps) - 1 if place else None,
-                prompt="",
-                response="a",
-                action=act.action,
-                validity=act.validity,
-                state=act.state,
-                next_state=act.after,
-                observation=act.state,
-                next_observation=act.after,
-                outcome=Outcome.FAILURE if place == len(walk) - 1 else None,
-            )
-            steps.append(step)
-    return whole(steps)
-
-
-def whole(steps: list[Step]) -> Tree:
-    task = Task(id="t", world="w", split="s", kind="k")
-    return Tree(task=task, instruction="", seed=0, method="chain", steps=steps, ledger=Ledger())
+        steps = [act.fields() for act in walk]
+        steps[-1]["outcome"] = Outcome.FAILURE
+        trajectories.append(steps)
+    return credit_trees.chains(trajectories)
 
 
 def test_by_hand() -> None:
@@ -73,7 +60,7 @@ def test_copies_act_apart() -> None:
     refused = [move(1, "a", "x", "a"), move(2, "a", "x", "b"), move(3, "a", "y", "c")]
     steps = [acted(0, None, refused), acted(1, 0, [move(2, "b", "x", "c")]), acted(2, 1, [move(1, "a", "y", "c")])]
     steps[-1].outcome = Outcome.FAILURE
-    found = measure_trees([whole(steps)], NAMES - {"nodes", "edges"})
+    found = measure_trees([credit_trees.tree(*steps)], NAMES - {"nodes", "edges"})
     assert found["actions"] == 5 / 3
     assert found["actions_std"] == pytest.approx(pstdev([3, 1, 1]))
     assert found["invalid_states"] == 1 / 5, "copy 1 answers its own refusal, copy 2 none"
@@ -85,19 +72,19 @@ def test_actions_by_step() -> None:
     first = [acted(0, None, [move(copy, "a", "x", "b") for copy in (1, 2, 3)]), acted(1, 0, [move(1, "b", "x", "c")])]
     second = acted(2, None, [move(1, "a", "y", "c")])
     first[-1].outcome = second.outcome = Outcome.FAILURE
-    assert measure_steps([whole([*first, second])], ["actions"]) == {"actions": [2, 1]}
+    assert measure_steps([credit_trees.tree(*first, second)], ["actions"]) == {"actions": [2, 1]}
     second.outcome = Outcome.ERRORED
-    assert measure_steps([whole([*first, second])], ["actions"]) == {"actions": [3, 1]}
+    assert measure_steps([credit_trees.tree(*first, second)], ["actions"]) == {"actions": [3, 1]}
 
 
 def test_what_could_not_be_read_makes_no_move() -> None:
     steps = [acted(0, None, []), acted(1, 0, [move(1, "a", "x", "b"), move(2, "a", "x", "b")])]
     steps[0].validity, steps[1].outcome = Validity.MALFORMED, Outcome.FAILURE
-    assert measure_steps([whole(steps)], ["actions", "call_entropy"]) == {
+    assert measure_steps([credit_trees.tree(*steps)], ["actions", "call_entropy"]) == {
         "actions": [None, 2],
         "call_entropy": [None, None],
     }
-    found = measure_trees([whole(steps)], NAMES - {"nodes", "edges"})
+    found = measure_trees([credit_trees.tree(*steps)], NAMES - {"nodes", "edges"})
     assert found["actions"] == 2
     assert "call_entropy" not in found
 
@@ -121,36 +108,18 @@ def test_entropy_is_of_sampled_tokens() -> None:
         step.logprobs, step.outcome = logprobs, Outcome.FAILURE
     sampled[2].temperature = sampled[2].logprob_temperature = 0.0
     sampled[3].temperature = 0.5
-    assert measure_trees([whole(sampled)], {"entropy"}) == {"entropy": 3.0}
+    assert measure_trees([credit_trees.tree(*sampled)], {"entropy"}) == {"entropy": 3.0}
     sampled[0].temperature = sampled[1].temperature = 0.0
-    assert measure_trees([whole(sampled)], {"entropy"}) == {}
+    assert measure_trees([credit_trees.tree(*sampled)], {"entropy"}) == {}
 
 
 def move(copy: int, state: str, action: str, after: str) -> Move:
-    act = Act(state, action, after)
-    return Move(
-        copy=copy,
-        action=action,
-        validity=act.validity,
-        state=state,
-        next_state=after,
-        observation=state,
-        next_observation=after,
-    )
+    validity = Act(state, action, after).validity
+    return credit_trees.move(copy, action, state, next_state=after, validity=validity)
 
 
 def acted(number: int, parent: int | None, moves: list[Move]) -> Step:
-    return Step(
-        id=number,
-        parent=parent,
-        prompt="",
-        response="a",
-        moves=moves,
-        state="",
-        next_state="",
-        observation="",
-        next_observation="",
-    )
+    return credit_trees.step(number, parent, action=None, moves=moves)
 
 
 WALKS = st.lists(

@@ -34,13 +34,7 @@ from typer.testing import CliRunner
 
 HEAVY = ("torch", "transformers", "textworld", "networkx", "scipy", "numpy", "msgspec", "yaml")
 
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty folder and no AGENTCLI_* variables."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("AGENTCLI_")]:
-        monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("empty_folder", "no_variables")
 
 
 def agentcli(*arguments: str) -> Any:

@@ -28,11 +28,10 @@ SPLITS = make_world(EnvironmentSettings()).card.splits
 
 
 @pytest.fixture(autouse=True)
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def alone(empty_folder: Path) -> None:
     """A folder with a run that holds credit by a method of its own name."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs/x/credit").mkdir(parents=True)
-    (tmp_path / "runs/x/credit/grpo.jsonl").touch()
+    (empty_folder / "runs/x/credit").mkdir(parents=True)
+    (empty_folder / "runs/x/credit/grpo.jsonl").touch()
 
 
 def asked(**variables: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from agentcli.records.files import read_json, write_json
 from agentcli.records.settings import Settings
 from agentcli.records.types import Ledger, Manifest, Outcome, StageRecord, Step, Task, Tree
-from command_line import agentcli, files_below
+from command_line import agentcli, files_below, succeeded
 from refusal import refused
 from typed_pages import ROOT, blocks
 
@@ -43,10 +43,7 @@ def a_tree(number: int) -> Tree:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in [name for name in os.environ if name.startswith("AGENTCLI_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
+def run(empty_folder: Path, no_variables: None) -> Path:
     folder = Path("runs/x")
     folder.mkdir(parents=True)
     (folder / "trees.jsonl").write_bytes(b"".join(msgspec.json.encode(a_tree(number)) + b"\n" for number in range(4)))
@@ -128,8 +125,7 @@ def test_compare_prints_tables_or_one_json_line(run: Path) -> None:
 
 def test_a_method_where_the_run_would_stand_means_the_latest_run(run: Path) -> None:
     Path("runs/latest").symlink_to("x", target_is_directory=True)
-    answer = agentcli("credit", "compare", "grpo", "carl", "--json")
-    assert answer.code == 0, answer.stderr
+    answer = succeeded("credit", "compare", "grpo", "carl", "--json")
     assert "using runs/x (runs/latest)" in answer.stderr
     shutil.copytree(run, "grpo")
     one = agentcli("credit", "compare", "grpo", "carl")
@@ -203,8 +199,7 @@ assign = mine
 def test_a_method_is_used_by_the_place_of_its_function(run: Path, place: str, name: str) -> None:
     Path("own.py").write_text(MINE, encoding="utf-8")
     words = ("assign-credit", str(run), "--method", place)
-    answer = agentcli(*words)
-    assert answer.code == 0
+    answer = succeeded(*words)
     assert answer.stderr.count(f"agentcli train {run} --credit {name}") == 1
     assert (run / f"credit/{name}.jsonl").is_file()
     stage = read_json(run / "manifest.json", Manifest).stages[f"credit/{name}"]
@@ -252,8 +247,7 @@ def assign(tree, settings: Switches):
 
 def test_a_method_of_ones_own_says_what_its_equations_need(run: Path) -> None:
     Path("with_facts.py").write_text(WITH_FACTS, encoding="utf-8")
-    told = agentcli("assign-credit", str(run), "--method", "with_facts.py:assign", "--explain", "best")
-    assert told.code == 0
+    told = succeeded("assign-credit", str(run), "--method", "with_facts.py:assign", "--explain", "best")
     assert "advantage = reward - mean_tree" in told.stdout
 
 

@@ -25,7 +25,7 @@ from bad_input_runs import (
     untouched,
     write,
 )
-from command_line import agentcli, all_commands
+from command_line import agentcli, all_commands, succeeded
 from refusal import refused
 
 __all__ = ["folder"]
@@ -92,8 +92,7 @@ def test_with_the_same_settings_the_plan_is_shown(name: str) -> None:
 @pytest.mark.parametrize("words", [SFT, RUN, TRAIN], ids=lambda words: words[0])
 def test_a_run_that_is_still_to_begin_may_be_resumed(words: tuple[str, ...]) -> None:
     before = contents()
-    answer = agentcli(*words, "--resume", "--dry-run")
-    assert answer.code == 0, answer
+    answer = succeeded(*words, "--resume", "--dry-run")
     assert answer.stderr.endswith(f"new: {words[0]} was not begun; it would begin\n")
     assert answer.stdout.startswith(f"command: {words[0]}\n")
     assert contents() == before
@@ -135,8 +134,7 @@ def test_an_interrupted_loop_is_compared_before_its_iterations() -> None:
     remove("runs/loop/manifest.json")()
     words = EXISTING["run"]
     alike((*words, "--resume", "--leaves", "3"), 2, "rollout.leaves was 2, now 3")
-    shown = agentcli(*words, "--resume", "--dry-run")
-    assert shown.code == 0, shown
+    shown = succeeded(*words, "--resume", "--dry-run")
     assert shown.stderr == "runs/loop: run was begun and has not ended; it would go on\n"
     assert re.search(r"iterations: 1\n", shown.stdout)
     refused(quietly(*words, "--dry-run"), 2, "runs/loop/iteration_000", "--resume")

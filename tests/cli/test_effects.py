@@ -1,7 +1,6 @@
 """Options that cannot take effect are refused, with the reason; those that can are let through."""
 
 import json
-from pathlib import Path
 
 import pytest
 from command_line import agentcli, all_commands, settings_of
@@ -10,11 +9,7 @@ from refusal import refused
 COMMANDS = all_commands()
 ENDPOINT = ["--policy", "openai", "--base-url", "http://127.0.0.1:1/v1", "--model", "served", "--temperature", "0.5"]
 
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty folder."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import Answer, agentcli, all_commands, files_below
+from command_line import Answer, agentcli, all_commands, files_below, succeeded
 
 COMMANDS = all_commands()
 SESSION = [
@@ -126,8 +126,7 @@ def test_every_command_that_writes_has_a_dry_run() -> None:
 @pytest.mark.parametrize("path", WRITING, ids=" ".join)
 def test_dry_run_writes_nothing_and_reports_inputs_and_counts(path: tuple[str, ...]) -> None:
     before = files_below(Path())
-    answer = agentcli(*example(path), "--overwrite", "--dry-run")
-    assert answer.code == 0, answer.stderr
+    answer = succeeded(*example(path), "--overwrite", "--dry-run")
     assert files_below(Path()) == before
     if path != ("preset", "copy"):
         json_too = [] if path == ("env", "panel") else ["--json"]
@@ -160,7 +159,6 @@ def test_dry_run_refuses_output_that_exists_as_the_command_does(path: tuple[str,
 )
 def test_resume_of_a_finished_stage_owes_nothing_and_changes_no_result(path: tuple[str, ...]) -> None:
     before = results()
-    answer = agentcli(*example(path), "--resume")
-    assert answer.code == 0, answer.stderr
+    answer = succeeded(*example(path), "--resume")
     assert "nothing is owed" in answer.stderr
     assert results() == before

@@ -1,7 +1,6 @@
 """Every option of every command reaches its setting when typed, and never overrides a file when not."""
 
 import json
-import os
 import re
 import typing
 from pathlib import Path
@@ -24,13 +23,7 @@ COMMANDS = list(all_commands().values())
 CASES = [(command, option) for command in COMMANDS for option in command.options_with() if option.path]
 NAMES = [f"{command.name}-{option.name}" for command, option in CASES]
 
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty folder and no AGENTCLI_* variables."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("AGENTCLI_")]:
-        monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("empty_folder", "no_variables")
 
 
 def value_at(settings: Settings, path: str) -> Any:

@@ -33,9 +33,7 @@ def make_loop(path: Path, seed: int, credit: str = "grpo", model: str = "m", kin
     return path
 
 
-@pytest.fixture(autouse=True)
-def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def test_loops_that_differ_in_their_seed_are_one_group() -> None:

@@ -7,11 +7,7 @@ import pytest
 from agentcli.stages.layers import find_preset, list_presets, resolve
 from command_line import agentcli, files_below
 
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty folder."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def test_list_says_what_each_is_for() -> None:

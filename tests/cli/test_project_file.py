@@ -6,17 +6,13 @@ from typing import Any
 
 import pytest
 from agentcli.records.runs import RunDirectory
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from refusal import refused
 
 ROLLOUT = ("rollout", "--env", "ezpoints", "--policy", "random", "--tasks", "1", "-o", "runs/x")
 NOTE = "settings of agentcli.yaml in this folder, below all others"
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty folder, in which test after test writes its own file."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def write(text: str) -> None:
@@ -25,8 +21,7 @@ def write(text: str) -> None:
 
 def shown(*words: str) -> dict[str, Any]:
     """The settings that a dry run prints."""
-    answer = agentcli(*words, "--dry-run", "--json")
-    assert answer.code == 0, answer
+    answer = succeeded(*words, "--dry-run", "--json")
     settings: dict[str, Any] = json.loads(answer.stdout)["settings"]
     return settings
 
@@ -55,8 +50,7 @@ def test_a_later_run_keeps_what_it_was_begun_with() -> None:
 def test_it_is_named_when_it_is_read_and_in_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     write("seed: 5")
     monkeypatch.setenv("AGENTCLI_ROLLOUT__LEAVES", "2")
-    answer = agentcli(*ROLLOUT, "--max-steps", "2")
-    assert answer.code == 0, answer
+    answer = succeeded(*ROLLOUT, "--max-steps", "2")
     assert answer.stderr.count(NOTE) == 1
     record = RunDirectory(Path("runs/x")).load_manifest().stages["rollout"]
     first, variable, *options = record.layers

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from hub_server import HubServer
 from huggingface_hub import constants
 from refusal import refused
@@ -14,8 +14,7 @@ from trained_runs import DEMOS, LOOP, make_trained_runs
 
 
 @pytest.fixture(autouse=True)
-def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def inside(empty_folder: Path) -> None:
     make_trained_runs()
 
 
@@ -33,8 +32,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
 
 def test_the_model_and_its_card_arrive_in_one_commit(hub: HubServer) -> None:
     (LOOP / "checkpoint/README.md").write_text("a template", encoding="utf-8")
-    answer = agentcli("push", str(LOOP), "me/agent", "--json")
-    assert answer.code == 0, answer.stderr
+    answer = succeeded("push", str(LOOP), "me/agent", "--json")
     assert json.loads(answer.stdout)["out"] == f"{hub.url}/me/agent"
     files = hub.repos["me/agent"]
     assert set(files) == {"README.md", "config.json", "model.safetensors"}
@@ -47,8 +45,7 @@ def test_another_folder_and_another_card_are_taken_where_they_are_named(hub: Hub
     Path("other").mkdir()
     Path("other/config.json").write_text("{}", encoding="utf-8")
     Path("card.md").write_text("mine", encoding="utf-8")
-    answer = agentcli("push", str(LOOP), "me/agent", "--private", "--folder", "other", "--card", "card.md")
-    assert answer.code == 0, answer.stderr
+    answer = succeeded("push", str(LOOP), "me/agent", "--private", "--folder", "other", "--card", "card.md")
     assert answer.stdout == f"{hub.url}/me/agent\n"
     assert hub.repos["me/agent"] == {"README.md": b"mine", "config.json": b"{}"}
     assert hub.private == {"me/agent"}
@@ -69,8 +66,7 @@ def test_a_hub_that_is_not_there_is_one_line(hub: HubServer, monkeypatch: pytest
 
 
 def test_a_dry_run_lists_the_files_and_shows_the_card() -> None:
-    answer = agentcli("push", str(LOOP), "me/agent", "--dry-run")
-    assert answer.code == 0
+    answer = succeeded("push", str(LOOP), "me/agent", "--dry-run")
     assert {"README.md", "config.json", "model.safetensors", "me/agent"} <= set(answer.stdout.split())
     assert "## Success" in answer.stdout
     plan = json.loads(agentcli("push", str(LOOP), "me/agent", "--dry-run", "--json").stdout)

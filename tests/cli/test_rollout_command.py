@@ -4,14 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import agentcli
+from command_line import agentcli, succeeded
 
 ROLLOUT = ("rollout", "--env", "toy_world:ToyWorld", "--tasks", "3", "--max-steps", "5", "--leaves", "4")
 
-
-@pytest.fixture(autouse=True)
-def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["for good", "dry"])
@@ -52,8 +49,7 @@ def test_a_loop_is_refused_before_too(dry: tuple[str, ...]) -> None:
     ids=["chain", "carl", "dpepo"],
 )
 def test_a_dry_run_counts_the_steps_of_every_copy(words: tuple[str, ...], steps: int) -> None:
-    answer = agentcli(*ROLLOUT, *words, "--policy", "random", "--dry-run", "--json")
-    assert answer.code == 0, answer
+    answer = succeeded(*ROLLOUT, *words, "--policy", "random", "--dry-run", "--json")
     assert json.loads(answer.stdout)["counts"] == {"tasks": 3, "leaves_at_most": 12, "steps_at_most": steps}
 
 
@@ -67,8 +63,7 @@ def test_a_resumed_rollout_is_of_the_run_that_it_goes_on_with() -> None:
     whole = trees.read_bytes()
     trees.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
     for words in (("--leaves", "2", "--tasks", "4", *free), ("-q",)):
-        answer = agentcli("rollout", *words, "-o", "runs/b", "--resume")
-        assert answer.code == 0, answer
+        answer = succeeded("rollout", *words, "-o", "runs/b", "--resume")
         assert trees.read_bytes() == whole
     answer = agentcli("rollout", "--max-steps", "7", "-o", "runs/b", "--resume")
     assert answer.code == 2

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from bad_input_runs import START, TRAIN, folder
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from refusal import refused
 
 __all__ = ["folder"]
@@ -30,8 +30,7 @@ def test_rows_without_tokens_are_the_reason_and_not_a_server_s_model() -> None:
     ],
 )
 def test_an_evaluation_that_takes_long_says_how_many_episodes(words: tuple[str, ...], episodes: int) -> None:
-    done = agentcli(words[0], "runs/x", *words[1:], "--model", START, "--split", "test", "--tasks", "2", "-o", "new")
-    assert done.code == 0, done
+    done = succeeded(words[0], "runs/x", *words[1:], "--model", START, "--split", "test", "--tasks", "2", "-o", "new")
     (line,) = [line for line in done.stderr.splitlines() if "episodes to play" in line]
     assert line.split()[0] == str(2 * episodes)
     assert ("k ends at 2" in done.stderr) == (words[0] == "pass-at-k")
@@ -42,11 +41,9 @@ def test_an_evaluation_that_takes_long_says_how_many_episodes(words: tuple[str, 
 )
 def test_at_temperature_0_it_says_that_samples_are_alike(words: tuple[str, ...]) -> None:
     asked = (words[0], "runs/x", *words[1:], "--model", START, "--split", "test", "--tasks", "1")
-    greedy = agentcli(*asked, "--temperature", "0", "-o", "greedy")
-    assert greedy.code == 0, greedy
+    greedy = succeeded(*asked, "--temperature", "0", "-o", "greedy")
     assert "alike" in greedy.stderr
-    sampled = agentcli(*asked, "--temperature", "1", "-o", "sampled")
-    assert sampled.code == 0, sampled
+    sampled = succeeded(*asked, "--temperature", "1", "-o", "sampled")
     assert "alike" not in sampled.stderr
     # A finished evaluation plays nothing, and a policy without a model has no temperature.
     assert "alike" not in agentcli(*asked, "--temperature", "0", "-o", "greedy", "--resume").stderr

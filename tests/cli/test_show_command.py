@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from agentcli import read_trees
 from agentcli.records.files import RecordWriter
-from command_line import agentcli, chained, files_below
+from command_line import agentcli, chained, files_below, succeeded
 from refusal import refused
 
 SETTINGS = """
@@ -52,8 +52,7 @@ def inside(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_runs_are_listed() -> None:
-    answer = agentcli("show")
-    assert answer.code == 0
+    answer = succeeded("show")
     assert "runs/a" in answer.stdout
     assert "runs/b" in answer.stdout
     assert "latest" not in answer.stdout
@@ -74,15 +73,13 @@ def test_trees_that_were_lost_after_the_rollout_ended_are_missed(
     assert "warning" not in agentcli(command, "torn").stderr
     trees = Path("torn/trees.jsonl")
     trees.write_bytes(trees.read_bytes()[:-30])
-    answer = agentcli(command, "torn", *(["--overwrite"] if command == "view" else []))
-    assert answer.code == 0
+    answer = succeeded(command, "torn", *(["--overwrite"] if command == "view" else []))
     for part in ("warning: torn/trees.jsonl: ", "3 trees, not the 4 "):
         assert part in answer.stderr
 
 
 def test_a_run_shows_what_it_holds() -> None:
-    answer = agentcli("show", "runs/a")
-    assert answer.code == 0
+    answer = succeeded("show", "runs/a")
     for word in ("rollout", "credit/grpo", "evaluation/train", "random", "of 3"):
         assert word in answer.stdout
     held = json.loads(agentcli("show", "runs/a", "--json").stdout)
@@ -105,8 +102,7 @@ def test_where_forks_fall_is_shown_and_the_same_everywhere(tmp_path: Path, monke
 
 
 def test_a_tree_is_drawn_with_its_advantages() -> None:
-    answer = agentcli("show", "runs/a", "2")
-    assert answer.code == 0
+    answer = succeeded("show", "runs/a", "2")
     assert "advantages of grpo" in answer.stdout
     assert answer.stdout.count("trajectory ") == 3
     shown = json.loads(agentcli("show", "runs/a", "2", "--json").stdout)
@@ -114,8 +110,7 @@ def test_a_tree_is_drawn_with_its_advantages() -> None:
 
 
 def test_the_same_task_in_two_runs() -> None:
-    answer = agentcli("show", "runs/a", "1", "--beside", "runs/b")
-    assert answer.code == 0
+    answer = succeeded("show", "runs/a", "1", "--beside", "runs/b")
     assert "runs/a/trees.jsonl:1" in answer.stdout
     assert "runs/b/trees.jsonl:1" in answer.stdout
 
@@ -127,31 +122,27 @@ def test_the_same_task_in_two_runs_is_found_by_a_name_that_is_a_number(
         for name, tree in zip("2134", read_trees(Path("runs/a")), strict=True):
             writer.write(msgspec.structs.replace(tree, task=msgspec.structs.replace(tree.task, id=name)))
     monkeypatch.chdir(tmp_path)
-    answer = agentcli("show", "runs/x", "1", "--beside", "runs/x")
-    assert answer.code == 0
+    answer = succeeded("show", "runs/x", "1", "--beside", "runs/x")
     assert answer.stdout.count("runs/x/trees.jsonl:1") == 2
 
 
 def test_the_trees_of_an_evaluation() -> None:
     listed = json.loads(agentcli("show", "runs/a", "--evaluation", "train", "--json").stdout)
     assert [tree["trajectories"] for tree in listed["trees"]] == [1, 1, 1, 1]
-    answer = agentcli("show", "runs/a", "2", "--evaluation", "train")
-    assert answer.code == 0
+    answer = succeeded("show", "runs/a", "2", "--evaluation", "train")
     assert "runs/a/evaluation/trees/train.jsonl:2" in answer.stdout
     assert "advantages" not in answer.stdout
 
 
 def test_a_trajectory_as_a_chat() -> None:
-    answer = agentcli("show", "runs/a", "1", "--trajectory", "2")
-    assert answer.code == 0
+    answer = succeeded("show", "runs/a", "1", "--trajectory", "2")
     assert "trajectory 2" in answer.stdout
     steps = agentcli("show", "runs/a", "1", "--trajectory", "2", "--json").stdout.splitlines()
     assert json.loads(steps[-1])["outcome"] is not None
 
 
 def test_a_step_with_all_that_is_known_of_it() -> None:
-    answer = agentcli("show", "runs/a", "--step", "2:1")
-    assert answer.code == 0
+    answer = succeeded("show", "runs/a", "--step", "2:1")
     for word in ("step 1", "prompt", "response", "state", "credit by grpo"):
         assert word in answer.stdout
     assert agentcli("show", "runs/a", "2", "--step", "1") == answer

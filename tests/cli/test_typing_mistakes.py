@@ -18,11 +18,7 @@ ROOT = Path(__file__).parents[2]
 FLAGS = {path: [option for option in command.options if not option.positional] for path, command in COMMANDS.items()}
 PATHS = pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty folder."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def refused(*words: str) -> str:

@@ -17,10 +17,7 @@ from refusal import refused
 
 __all__ = ["grown", "run"]
 
-
-@pytest.fixture(autouse=True)
-def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def test_without_a_run_all_below_runs_are_shown(run: Path) -> None:

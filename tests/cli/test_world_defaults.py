@@ -8,7 +8,7 @@ import pytest
 from agentcli.environments.registry import settle
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import EvaluationSettings, Settings
-from command_line import agentcli
+from command_line import agentcli, succeeded
 
 WORLD = """
 from toy_world import ToyWorld
@@ -25,15 +25,13 @@ TURNED = ("--env", "turned.py:Turned", "--policy", "random")
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def folder(empty_folder: Path) -> None:
     Path("turned.py").write_text(WORLD, encoding="utf-8")
 
 
 def planned(*words: str) -> dict[str, Any]:
     """The resolved settings of a dry run."""
-    answer = agentcli(*words, "--dry-run", "--json")
-    assert answer.code == 0, answer.stderr
+    answer = succeeded(*words, "--dry-run", "--json")
     settings: dict[str, Any] = json.loads(answer.stdout)["settings"]
     return settings
 
@@ -79,5 +77,4 @@ def test_a_command_that_plays_no_world_needs_none() -> None:
     """assign-credit reads files alone, also where the world cannot be imported."""
     assert agentcli("rollout", *TURNED, "--leaves", "2", "--tasks", "2", "-o", "x").code == 0
     Path("turned.py").unlink()
-    answer = agentcli("assign-credit", "x", "--method", "grpo")
-    assert answer.code == 0, answer.stderr
+    succeeded("assign-credit", "x", "--method", "grpo")

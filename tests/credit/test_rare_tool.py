@@ -1,8 +1,9 @@
 """The reward of Rare-tool section 3.3, by hand."""
 
+import credit_trees
 import pytest
 from agentcli.credit.rare_tool import RareToolSettings, assign
-from agentcli.records.types import Ledger, Outcome, Step, Task, Tree, Validity
+from agentcli.records.types import Outcome, Step, Tree, Validity
 from hypothesis import given
 from hypothesis import strategies as st
 from refusal import refused
@@ -10,23 +11,13 @@ from refusal import refused
 
 def tree(*steps: Step, outcome: Outcome = Outcome.SUCCESS) -> Tree:
     steps[-1].outcome = outcome
-    task = Task(id="t", world="quiz", split="train", kind="A")
-    return Tree(task=task, instruction="?", method="rare-tool", seed=0, steps=list(steps), ledger=Ledger())
+    grown = credit_trees.tree(*steps)
+    grown.method = "rare-tool"
+    return grown
 
 
 def step(number: int, **notes: float) -> Step:
-    parent = number - 1 if number else None
-    return Step(
-        id=number,
-        parent=parent,
-        prompt="",
-        response="",
-        observation="",
-        state="s",
-        next_state="s",
-        next_observation="",
-        notes=dict(notes),
-    )
+    return credit_trees.step(number, number - 1 if number else None, action=None, notes=notes)
 
 
 def judged(number: int, chosen: float, best: float, process_ok: float = 1.0) -> Step:

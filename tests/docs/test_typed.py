@@ -65,9 +65,8 @@ HINTS = [hint for hint in hints() if not hint.text.startswith(tuple(NOT_TYPED))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_every_command_of_a_page_is_one(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_of_a_page_is_one(page: Path, empty_folder: Path) -> None:
     """What is not typed below is at least read by the command line."""
-    monkeypatch.chdir(tmp_path)
     for block in blocks(page):
         if block.title is not None:
             # A method of one's own is read for its settings.
@@ -97,10 +96,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def quickstart(clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def quickstart(clone: Path, tmp_path: Path, no_variables: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy of the quickstart's folder, and this process in it."""
-    for name in [name for name in os.environ if name.startswith("AGENTCLI_")]:
-        monkeypatch.delenv(name)
     for name, value in SMALL.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AGENTCLI_CACHE", str(clone.parent / "cache"))

@@ -49,13 +49,10 @@ def test_openenvs_client_plays_to_the_end(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_trl_plays_to_the_end_and_learns_from_the_rewards(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trl_plays_to_the_end_and_learns_from_the_rewards(url: str, empty_folder: Path) -> None:
     """A model of 30,000 weights that calls the tool with one of two actions; one of them ends the episode early."""
-    monkeypatch.chdir(tmp_path)
     calls = [json.dumps({"name": "act", "arguments": {"action": action}}) for action in ("10", "=")]
-    write_tool_caller(tmp_path / "caller", calls)
+    write_tool_caller(empty_folder / "caller", calls)
     (words,) = commands(PAGE[f"python trl_openenv.py {SERVED} Qwen/Qwen3-0.6B --updates 200"])
     given = {SERVED: url, "Qwen/Qwen3-0.6B": "caller", "200": "3"}
     typed = [given.get(word, word) for word in words[2:]]

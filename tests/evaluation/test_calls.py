@@ -4,29 +4,13 @@ import math
 
 import pytest
 from agentcli.evaluation.calls import call_shares
-from agentcli.records.types import Ledger, Move, Outcome, Step, Task, Tree, Validity
+from agentcli.records.types import Move, Outcome, Tree, Validity
+from credit_trees import chains
 
 
 def trajectory(*actions: str | None, outcome: Outcome = Outcome.SUCCESS) -> Tree:
-    steps = []
-    for number, action in enumerate(actions):
-        parent = number - 1 if number else None
-        steps.append(
-            Step(
-                id=number,
-                parent=parent,
-                prompt="",
-                response="",
-                observation="",
-                action=action,
-                state="s",
-                next_state="s",
-                next_observation="",
-            )
-        )
-    steps[-1].outcome = outcome
-    task = Task(id="t", world="quiz", split="train", kind="A")
-    return Tree(task=task, instruction="?", method="chain", seed=0, steps=steps, ledger=Ledger())
+    ends = [None] * (len(actions) - 1) + [outcome]
+    return chains([[{"action": action, "outcome": end} for action, end in zip(actions, ends, strict=True)]])
 
 
 def test_by_step_and_together() -> None:

@@ -4,21 +4,8 @@ import pytest
 from agentcli.evaluation.episodes import episodes, repetitions
 from agentcli.evaluation.statistics import wilson
 from agentcli.evaluation.summary import pass_at_k_summary, successes_by_task, summarise
-from agentcli.records.types import Episode, Ledger, Move, Outcome, Step, Task, Tree, Validity
-
-
-def step(number: int, parent: int | None, **fields: object) -> Step:
-    values = {
-        "prompt": "p",
-        "response": "r",
-        "observation": "o",
-        "state": f"s{number}",
-        "next_state": "s",
-        "next_observation": "o",
-        "action": f"a{number}",
-        **fields,
-    }
-    return Step(id=number, parent=parent, **values)
+from agentcli.records.types import Episode, Move, Outcome, Validity
+from credit_trees import step, tree
 
 
 def episode(task: str, outcome: Outcome, kind: str = "walk", sample: int = 0, steps: int = 4) -> Episode:
@@ -42,12 +29,10 @@ def test_every_path_is_an_episode_with_its_own_counts() -> None:
     steps = [
         step(0, None, tag="explore", token_ids=[1, 2], logprobs=[-1.0, -1.0]),
         step(1, 0, outcome=Outcome.SUCCESS, reward=1.0, tag="think", token_ids=[3], logprobs=[-1.0]),
-        step(2, 0, validity=Validity.INADMISSIBLE, state="s0", action="a0"),
+        step(2, 0, validity=Validity.INADMISSIBLE, state="s0", action="go 0"),
         step(3, 2, outcome=Outcome.TRUNCATED, validity=Validity.MALFORMED, action=None),
     ]
-    task = Task(id="t", world="toy", split="train", kind="walk")
-    tree = Tree(task=task, instruction="", method="spark", seed=0, steps=steps, ledger=Ledger())
-    won, cut = episodes(tree)
+    won, cut = episodes(tree(*steps))
     assert (won.outcome, won.steps, won.tokens, won.explore_steps, won.score) == (Outcome.SUCCESS, 2, 3, 1, 1.0)
     assert (cut.outcome, cut.steps, cut.tokens, cut.sample) == (Outcome.TRUNCATED, 3, 2, 1)
     assert (cut.inadmissible_steps, cut.malformed_steps, cut.repetitive_steps) == (1, 1, 1)

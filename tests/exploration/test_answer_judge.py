@@ -1,8 +1,6 @@
 """A judge of answers: its verdict is the outcome, the world's reward stays, and a judge that breaks is an errored leaf."""
 
-import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,7 @@ from agentcli.exploration.answer_judge import ATTEMPTS, Judgement, read_judgemen
 from agentcli.records.files import read_records
 from agentcli.records.types import Outcome, Tree
 from chat_server import Answer, ChatServer, Script, completion
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from refusal import refused
 
 PRESET = """
@@ -27,10 +25,8 @@ JUDGE = ("--set", "rollout.answer_judge.kind=openai", "--set", "rollout.answer_j
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path) -> Iterator[None]:
-    (tmp_path / "qa.yaml").write_text(PRESET, encoding="utf-8")
-    with contextlib.chdir(tmp_path):
-        yield
+def _folder(empty_folder: Path) -> None:
+    (empty_folder / "qa.yaml").write_text(PRESET, encoding="utf-8")
 
 
 def judged(script: Script, agent: str = ANSWER, *words: str) -> tuple[list[Tree], list[str]]:
@@ -38,8 +34,7 @@ def judged(script: Script, agent: str = ANSWER, *words: str) -> tuple[list[Tree]
     with ChatServer(lambda *_: completion(agent)) as server, ChatServer(script) as other:
         line = ["eval", "--preset", "./qa.yaml", "-o", "x", "--set", "policy.endpoint.retries=0", "-q"]
         line += ["--base-url", server.url, *JUDGE, "--set", f"rollout.answer_judge.endpoint.base_url={other.url}"]
-        done = agentcli(*line, "--set", "rollout.answer_judge.endpoint.retries=0", *words)
-        assert done.code == 0, done
+        succeeded(*line, "--set", "rollout.answer_judge.endpoint.retries=0", *words)
         asked = [body["messages"][-1]["content"] for body in other.bodies]
     (trees,) = Path("x/evaluation/trees").glob("*.jsonl")
     return list(read_records(trees, Tree)), asked

@@ -5,7 +5,8 @@ from agentcli.errors import PolicyError
 from agentcli.exploration.triggers import surprise
 from agentcli.policies.protocol import Reply, Request
 from agentcli.records.trees import children
-from agentcli.records.types import Outcome, Step
+from agentcli.records.types import Outcome
+from credit_trees import step
 from scripted import Answers, ScriptedPolicy, scripted
 from word_trees import grow_word, words
 
@@ -152,13 +153,8 @@ def test_carl_lite_starts_with_one_trajectory_and_bounds_its_training_steps() ->
 
 def test_carl_is_not_misled_by_length() -> None:
     """Entropy is per token: -1.0 twice is as uncertain as -1.0 once, and less than -1.5 once."""
-    step = Step(
-        id=0, parent=None, prompt="", response="x", observation="", state="", next_state="", next_observation=""
-    )
-    step.logprobs = [-1.0, -1.0]
-    assert surprise(step, "") == 1.0
-    step.logprobs = [-1.5]
-    assert surprise(step, "") == 1.5
+    assert surprise(step(0, None, logprobs=[-1.0, -1.0]), "") == 1.0
+    assert surprise(step(0, None, logprobs=[-1.5]), "") == 1.5
 
 
 def test_a_policy_that_breaks_leaves_an_errored_leaf_and_the_states_before_it() -> None:

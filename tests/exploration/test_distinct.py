@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from agentcli.environments.engines.pool import EnginePool
-from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.registry import check
@@ -17,8 +15,8 @@ from agentcli.prompts.parallel import write_parallel
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import Settings
 from agentcli.records.trees import children
-from agentcli.records.types import Outcome, Tree, Validity
-from growing import grow_all
+from agentcli.records.types import Outcome, Validity
+from growing import grown
 from growths import GROWTHS, VOTES, check_tree, did, growths
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -194,15 +192,7 @@ def test_one_seed_is_one_tree_at_any_concurrency(growth: str) -> None:
     runs = [toy(growth, concurrency, processes=2) for concurrency in (1, 8)]
     for run in runs:
         run.rollout.distinct = 2
-
-    async def work() -> list[list[Tree]]:
-        world, found = make_world(runs[0].environment), []
-        async with EnginePool(runs[0].environment) as pool:
-            for run in runs:
-                found.append(await grow_all(world, pool, SeededPolicy(), run, world.tasks("train"), 3))
-        return found
-
-    one, eight = asyncio.run(work())
+    one, eight = grown(*runs, policy=SeededPolicy, seed=3)
     assert msgspec.json.encode(one) == msgspec.json.encode(eight)
     assert sum(step.redrawn for tree in one for step in tree.steps) > 0
 

@@ -1,12 +1,10 @@
 """A knob is one line: a field with a docstring in the class of a method's settings. All else follows from it."""
 
-import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from installed import install
 from refusal import refused
 
@@ -40,16 +38,14 @@ WITH, WITHOUT = "with-knob", "without-knob"
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _folder(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package with two methods that differ in one line, and a preset for each."""
-    package = tmp_path / "package"
+    package = empty_folder / "package"
     install(package, monkeypatch, {"agentcli.exploration": {WITH: "with_knob", WITHOUT: "without_knob"}})
     (package / "with_knob.py").write_text(METHOD.format(field=KNOB), encoding="utf-8")
     (package / "without_knob.py").write_text(METHOD.format(field="").replace("    \n", ""), encoding="utf-8")
     for method in (WITH, WITHOUT):
-        (tmp_path / f"{method}.yaml").write_text(PRESET.format(method=method), encoding="utf-8")
-    with contextlib.chdir(tmp_path):
-        yield
+        (empty_folder / f"{method}.yaml").write_text(PRESET.format(method=method), encoding="utf-8")
 
 
 def rollout(method: str, *words: str) -> tuple[str, ...]:
@@ -58,8 +54,7 @@ def rollout(method: str, *words: str) -> tuple[str, ...]:
 
 def shown_settings(*words: str) -> object:
     """What a dry run says the knob comes to."""
-    done = agentcli(*rollout(WITH, *words), "--dry-run", "--json")
-    assert done.code == 0, done
+    done = succeeded(*rollout(WITH, *words), "--dry-run", "--json")
     return json.loads(done.stdout)["settings"]["rollout"]["patience"]
 
 
@@ -73,8 +68,7 @@ def test_it_is_set_like_any_other_and_a_dry_run_shows_it(monkeypatch: pytest.Mon
 
 def test_help_says_its_docstring_and_whose_it_is() -> None:
     assert "--patience" not in agentcli("rollout", "--help").stdout
-    done = agentcli("rollout", "--method", "with-knob", "--help")
-    assert done.code == 0, done
+    done = succeeded("rollout", "--method", "with-knob", "--help")
     words = " ".join(done.stdout.replace("│", " ").split())
     assert "--patience" in words
     assert "--method with-knob" in words
@@ -82,8 +76,7 @@ def test_help_says_its_docstring_and_whose_it_is() -> None:
 
 
 def test_the_schema_has_it() -> None:
-    done = agentcli("schema", "settings")
-    assert done.code == 0, done
+    done = succeeded("schema", "settings")
     methods = json.loads(done.stdout)["$defs"]["Settings"]["properties"]["rollout"]["anyOf"]
     definitions = json.loads(done.stdout)["$defs"]
     bounds = {}

@@ -1,9 +1,7 @@
 """A method of one's own that grows trees, named by the place of its function."""
 
-import contextlib
 import json
 import sys
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -61,14 +59,12 @@ async def grow(actor: Actor, settings: Plain) -> Tree:
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path) -> Iterator[None]:
+def _folder(empty_folder: Path) -> None:
     """A folder with the method of the guide."""
     _, _, after = PAGE.read_text(encoding="utf-8").partition('```python title="my_growth.py"\n')
-    (tmp_path / "my_growth.py").write_text(after.partition("```")[0], encoding="utf-8")
-    (tmp_path / "others.py").write_text(OTHERS, encoding="utf-8")
-    (tmp_path / "toy.yaml").write_text(SETTINGS, encoding="utf-8")
-    with contextlib.chdir(tmp_path):
-        yield
+    (empty_folder / "my_growth.py").write_text(after.partition("```")[0], encoding="utf-8")
+    (empty_folder / "others.py").write_text(OTHERS, encoding="utf-8")
+    (empty_folder / "toy.yaml").write_text(SETTINGS, encoding="utf-8")
 
 
 def rollout(*words: str, method: str = "my_growth.py:grow", out: str = "x") -> tuple[str, ...]:

@@ -1,14 +1,12 @@
 """A parser reads what the dialect cannot: only that, marked, and a parser that fails is an error of the step."""
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from agentcli.records.files import read_records
 from agentcli.records.types import Outcome, Tree, Validity
 from chat_server import Answer, ChatServer, Script, completion
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from refusal import refused
 
 PRESET = """
@@ -22,10 +20,8 @@ LETTER = "<think> weighed </think><answer> C </answer>"
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path) -> Iterator[None]:
-    (tmp_path / "quiz.yaml").write_text(PRESET, encoding="utf-8")
-    with contextlib.chdir(tmp_path):
-        yield
+def _folder(empty_folder: Path) -> None:
+    (empty_folder / "quiz.yaml").write_text(PRESET, encoding="utf-8")
 
 
 def evaluated(agent: str, parser: Script | None, *more: str) -> tuple[list[Tree], list[str]]:
@@ -36,8 +32,7 @@ def evaluated(agent: str, parser: Script | None, *more: str) -> tuple[list[Tree]
         if parser is not None:
             words += ["--set", "rollout.parser.kind=openai", "--set", "rollout.parser.model=small"]
             words += ["--set", f"rollout.parser.endpoint.base_url={other.url}"]
-        done = agentcli(*words)
-        assert done.code == 0, done
+        succeeded(*words)
         asked = [body["messages"][-1]["content"] for body in other.bodies]
     (trees,) = Path("x/evaluation/trees").glob("*.jsonl")
     return list(read_records(trees, Tree)), asked

@@ -1,8 +1,6 @@
 """Trees whose tools a judge has chosen: what is run, what is noted, what becomes of a judge that fails."""
 
-import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ from agentcli.records.files import read_records
 from agentcli.records.trees import paths, validate_tree
 from agentcli.records.types import Credit, Outcome, Step, Tree
 from chat_server import Answer, ChatServer, completion
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from refusal import refused
 
 PRESET = """
@@ -25,10 +23,8 @@ SCORES = {"peek": 9, "weigh": 7, "cot": 1}
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path) -> Iterator[None]:
-    (tmp_path / "quiz.yaml").write_text(PRESET, encoding="utf-8")
-    with contextlib.chdir(tmp_path):
-        yield
+def _folder(empty_folder: Path) -> None:
+    (empty_folder / "quiz.yaml").write_text(PRESET, encoding="utf-8")
 
 
 def roll(out: str, *words: str, code: int = 0) -> list[Tree]:
@@ -92,15 +88,13 @@ def test_one_seed_means_the_same_bytes_at_any_concurrency_and_after_an_interrupt
 
 def test_credit_reads_the_notes() -> None:
     trees = roll("x", "--policy", "random", "--leaves", "4")
-    done = agentcli("assign-credit", "x", "--set", "credit.rho=.25", "-q")
-    assert done.code == 0, done
+    succeeded("assign-credit", "x", "--set", "credit.rho=.25", "-q")
     credits = list(read_records(Path("x/credit/rare-tool.jsonl"), Credit))
     for tree, credit in zip(trees, credits, strict=True):
         for step, row in zip(tree.steps, credit.steps, strict=True):
             gain = (float(step.notes["best"]) - float(step.notes["chosen"])) / 10
             assert row.advantage == pytest.approx(0.25 * gain + 0.75 * float(step.notes["process_ok"]))
-    explained = agentcli("assign-credit", "x", "--explain", "best", "-q")
-    assert explained.code == 0, explained
+    succeeded("assign-credit", "x", "--explain", "best", "-q")
 
 
 def server(*replies: str | Answer) -> ChatServer:
@@ -211,8 +205,7 @@ def test_a_kept_verdict_is_not_asked_for_again() -> None:
 def test_a_judge_that_was_not_named_is_the_world_s_own_and_is_announced() -> None:
     named = roll("named")
     Path("default.yaml").write_text(PRESET.replace(", judge: {kind: tool-judge}", ""), encoding="utf-8")
-    done = agentcli("rollout", "--preset", "./default.yaml", "-o", "default")
-    assert done.code == 0, done
+    done = succeeded("rollout", "--preset", "./default.yaml", "-o", "default")
     (line,) = [line for line in done.stderr.splitlines() if "rollout.judge.kind" in line]
     assert "tool-judge" in line
     assert list(read_records(Path("default/trees.jsonl"), Tree)) == named

@@ -4,24 +4,20 @@ import asyncio
 from typing import Any
 
 import pytest
-from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import FINISHED, Advice, Context
-from agentcli.environments.registry import make_world
 from agentcli.policies.demonstrator import Demonstrator
 from agentcli.policies.model_free import Uniform
 from agentcli.policies.protocol import Request
-from agentcli.policies.registry import make_policy
 from agentcli.policies.searcher import Searcher, is_refuted
 from agentcli.prompts.parallel import Parallel, read_parallel
 from agentcli.prompts.protocol import Message, Moment
 from agentcli.prompts.tagged import Tagged
 from agentcli.records.settings import DemosSettings, EnvironmentSettings, PolicySettings, Settings
 from agentcli.records.trees import paths, validate_tree
-from agentcli.records.types import Outcome, Task, Tree, Validity
-from agentcli.stages.panels import panel_for
+from agentcli.records.types import Outcome, Task, Validity
 from alfworld_games import SMALL, game_cache  # noqa: F401
 from fitting import fitting
-from growing import grow_all
+from growing import grown
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -107,8 +103,8 @@ def test_a_search_after_a_look_in_vain_is_tagged_and_no_other(visits: list[tuple
 
 def test_refuted_tags_in_real_games_follow_a_place_without_what_is_sought() -> None:
     demonstrator = {"kind": "demonstrator"}
-    (every,) = played(alfworld("chain", policy=demonstrator, leaves=1))
-    (few,) = played(alfworld("chain", policy=demonstrator, leaves=1, demos={"explore": "refuted"}))
+    (every,) = grown(alfworld("chain", policy=demonstrator, leaves=1))
+    (few,) = grown(alfworld("chain", policy=demonstrator, leaves=1, demos={"explore": "refuted"}))
     tags = 0
     for all_tags, tree in zip(every, few, strict=True):
         assert [step.action for step in all_tags.steps] == [step.action for step in tree.steps]
@@ -183,22 +179,8 @@ def alfworld(method: str, **settings: Any) -> Settings:
     )
 
 
-def played(*runs: Settings) -> list[list[Tree]]:
-    """For each of `runs`, trees of the same games in the real engine."""
-
-    async def work() -> list[list[Tree]]:
-        world, found = make_world(runs[0].environment), []
-        async with EnginePool(runs[0].environment) as pool:
-            for run in runs:
-                policy, tasks = make_policy(run, world, pool, None), panel_for(world, run.environment).tasks
-                found.append(await grow_all(world, pool, policy, run, tasks, seed=0))
-        return found
-
-    return asyncio.run(work())
-
-
 def test_it_wins_real_games_in_fewer_steps_than_one_alone() -> None:
-    several, alone = played(alfworld("dpepo"), alfworld("chain"))
+    several, alone = grown(alfworld("dpepo"), alfworld("chain"))
     assert {tree.steps[-1].outcome for tree in several} == {Outcome.SUCCESS}
     assert sum(len(tree.steps) for tree in several) < sum(len(tree.steps) for tree in alone)
     places = [[move.action for move in tree.steps[0].moves] for tree in several]
@@ -213,11 +195,11 @@ def test_it_wins_real_games_in_fewer_steps_than_one_alone() -> None:
 
 def test_it_demonstrates_with_habits_and_stray_moves_from_which_it_recovers() -> None:
     demonstrator = {"kind": "demonstrator"}
-    (forgetful,) = played(alfworld("dpepo", policy=demonstrator, demos={"forget": 1.0}))
+    (forgetful,) = grown(alfworld("dpepo", policy=demonstrator, demos={"forget": 1.0}))
     lost = {tree.task.kind for tree in forgetful if tree.steps[-1].outcome is not Outcome.SUCCESS}
     assert "pick_clean_then_place_in_recep" in lost
     assert "pick_and_place_simple" not in lost
-    (straying,) = played(alfworld("dpepo", policy=demonstrator, demos={"stray": 0.3}))
+    (straying,) = grown(alfworld("dpepo", policy=demonstrator, demos={"stray": 0.3}))
     strayed = [step for tree in straying for step in tree.steps if step.mask == "stray"]
     assert len(strayed) > 5
     assert all(sum(move.action not in move.admissible for move in step.moves) == 1 for step in strayed)
@@ -238,10 +220,10 @@ def test_every_method_grows_real_trees() -> None:
     runs = [alfworld(m, policy=drawn, leaves=4, roots=2, **rollout) for m, rollout in growths.items()]
     for run in runs:
         run.environment.tasks, run.environment.max_steps = 3, 8
-    for trees in played(*runs):
+    for trees in grown(*runs):
         for tree in trees:
             validate_tree(tree)
             assert all(step.error is None for step in tree.steps)
             assert 2 <= len(paths(tree)) <= 4
-    (won,) = played(alfworld("dpepo", policy={"kind": "expert"}, copies=2))
+    (won,) = grown(alfworld("dpepo", policy={"kind": "expert"}, copies=2))
     assert all(tree.steps[-1].outcome is Outcome.SUCCESS for tree in won)

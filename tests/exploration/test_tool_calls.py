@@ -1,8 +1,6 @@
 """An endpoint that speaks tool_calls plays a world with tools, and one that misuses them does no harm."""
 
-import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,7 @@ import pytest
 from agentcli.records.files import read_records
 from agentcli.records.types import Outcome, Step, Tree, Validity
 from chat_server import Answer, ChatServer, Script
-from command_line import agentcli
+from command_line import succeeded
 
 PRESET = """
 environment: {name: "quiz_world:QuizWorld", max_steps: 3, tasks: 3}
@@ -21,10 +19,8 @@ rollout: {leaves: 1, most_errored: 1, concurrency: 1}
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path) -> Iterator[None]:
-    (tmp_path / "quiz.yaml").write_text(PRESET, encoding="utf-8")
-    with contextlib.chdir(tmp_path):
-        yield
+def _folder(empty_folder: Path) -> None:
+    (empty_folder / "quiz.yaml").write_text(PRESET, encoding="utf-8")
 
 
 def calls(*named: tuple[str, Any], content: str | None = None) -> Answer:
@@ -42,8 +38,7 @@ def played(script: Script) -> tuple[list[list[Step]], list[dict[str, Any]]]:
     """The steps of three questions, and what the server was asked."""
     with ChatServer(script) as server:
         words = ["rollout", "--preset", "./quiz.yaml", "-o", "x", "--set", "policy.endpoint.retries=0", "-q"]
-        done = agentcli(*words, "--base-url", server.url)
-        assert done.code == 0, done
+        succeeded(*words, "--base-url", server.url)
     return [tree.steps for tree in read_records(Path("x/trees.jsonl"), Tree)], server.bodies
 
 

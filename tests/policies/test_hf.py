@@ -11,30 +11,14 @@ from agentcli.policies.chat import prompt_ids
 from agentcli.policies.chat_tokens import Prompted
 from agentcli.policies.hf import TransformersPolicy
 from agentcli.policies.layouts import PROMPT_BUCKET, ExactLayout
-from agentcli.policies.protocol import Reply, Request
 from agentcli.policies.sampling import gumbel
 from agentcli.records.settings import PolicySettings
 from agentcli.records.types import StopReason
 from peft import LoraConfig, get_peft_model
-from policy_requests import ENTITIES, make_request, make_requests
+from policy_requests import ENTITIES, all_replies, make_request, make_requests
 from refusal import refusal, refused
 
 key = ExactLayout().key
-
-
-def ask(policy: TransformersPolicy, requests: list[Request], concurrency: int = 64) -> list[Reply]:
-    """All replies, at most `concurrency` requests in flight."""
-
-    async def run() -> list[Reply]:
-        limit = asyncio.Semaphore(concurrency)
-
-        async def one(request: Request) -> Reply:
-            async with limit:
-                return await policy.respond(request)
-
-        return await asyncio.gather(*map(one, requests))
-
-    return asyncio.run(run())
 
 
 @pytest.fixture
@@ -86,12 +70,12 @@ def test_concurrency_and_batch_rows_change_nothing(model: Any, tokenizer: Any) -
         (32, PolicySettings()),
         (40, PolicySettings(batch_rows=5, linger_ms=0.0)),
     ]
-    answers = [ask(TransformersPolicy(model, tokenizer, setting), requests, rows) for rows, setting in settings]
+    answers = [all_replies(TransformersPolicy(model, tokenizer, setting), requests, rows) for rows, setting in settings]
     assert answers[0] == answers[1] == answers[2]
 
 
 def test_seeds_make_the_difference(policy: TransformersPolicy) -> None:
-    replies = ask(policy, [make_request("open fridge 1", seed) for seed in range(16)])
+    replies = all_replies(policy, [make_request("open fridge 1", seed) for seed in range(16)])
     assert len({reply.token_ids for reply in replies}) == 16
 
 
@@ -100,7 +84,7 @@ def test_logprobs_are_those_of_teacher_forcing_at_the_temperature_of_sampling(
     policy: TransformersPolicy, model: Any, tokenizer: Any, temperature: float, stored: float
 ) -> None:
     requests = make_requests(12, seed=8, temperature=temperature)
-    for request, reply in zip(requests, ask(policy, requests), strict=True):
+    for request, reply in zip(requests, all_replies(policy, requests), strict=True):
         prompt = prompt_ids(tokenizer, request.prompt)
         with torch.inference_mode():
             logits = model(torch.tensor([[*prompt, *reply.token_ids]])).logits[0, len(prompt) - 1 : -1]
@@ -113,7 +97,7 @@ def test_logprobs_are_those_of_teacher_forcing_at_the_temperature_of_sampling(
 
 def test_temperature_zero_is_greedy(policy: TransformersPolicy, model: Any, tokenizer: Any) -> None:
     request = make_request("open fridge 1", 1, temperature=0.0)
-    (reply,) = ask(policy, [request])
+    (reply,) = all_replies(policy, [request])
     tokens = prompt_ids(tokenizer, request.prompt)
     for expected in reply.token_ids:
         with torch.inference_mode():
@@ -122,7 +106,7 @@ def test_temperature_zero_is_greedy(policy: TransformersPolicy, model: Any, toke
 
 
 def test_the_end_of_turn_is_a_token_and_not_text(policy: TransformersPolicy, tokenizer: Any) -> None:
-    replies = ask(policy, make_requests(48, seed=9, max_tokens=40))
+    replies = all_replies(policy, make_requests(48, seed=9, max_tokens=40))
     stops = [reply.stop for reply in replies]
     assert {StopReason.STOP, StopReason.LENGTH} == set(stops)
     for reply in replies:
@@ -136,15 +120,17 @@ def test_the_end_of_turn_is_a_token_and_not_text(policy: TransformersPolicy, tok
 
 def test_settings_stored_with_the_model_do_not_bend_the_distribution(model: Any, tokenizer: Any) -> None:
     requests = make_requests(8, seed=10)
-    plain = ask(TransformersPolicy(model, tokenizer, PolicySettings()), requests)
+    plain = all_replies(TransformersPolicy(model, tokenizer, PolicySettings()), requests)
     model.generation_config.update(repetition_penalty=2.0, top_k=1, do_sample=True, temperature=0.1, eos_token_id=[3])
-    assert ask(TransformersPolicy(model, tokenizer, PolicySettings()), requests) == plain
+    assert all_replies(TransformersPolicy(model, tokenizer, PolicySettings()), requests) == plain
 
 
 def test_every_end_token_of_the_model_ends_a_turn(model: Any, tokenizer: Any) -> None:
     end = tokenizer.convert_tokens_to_ids("fridge 1")
     model.generation_config.eos_token_id = [tokenizer.eos_token_id, end]
-    replies = ask(TransformersPolicy(model, tokenizer, PolicySettings()), make_requests(48, seed=11, max_tokens=40))
+    replies = all_replies(
+        TransformersPolicy(model, tokenizer, PolicySettings()), make_requests(48, seed=11, max_tokens=40)
+    )
     assert any(reply.token_ids[-1] == end and reply.stop is StopReason.STOP for reply in replies)
     assert all(end not in reply.token_ids[:-1] for reply in replies)
 
@@ -152,8 +138,8 @@ def test_every_end_token_of_the_model_ends_a_turn(model: Any, tokenizer: Any) ->
 def test_a_long_prompt_is_an_error_with_its_length_and_the_setting(model: Any, tokenizer: Any) -> None:
     policy = TransformersPolicy(model, tokenizer, PolicySettings(max_prompt_tokens=4))
     with refusal(1, ("5 tokens", "policy.max_prompt_tokens")):
-        ask(policy, [make_request("go to the fridge")])
-    assert ask(policy, [make_request("go to fridge 1")])[0].prompt_tokens == 4
+        all_replies(policy, [make_request("go to the fridge")])
+    assert all_replies(policy, [make_request("go to fridge 1")])[0].prompt_tokens == 4
 
 
 def test_a_model_without_an_end_token_is_refused(model: Any, tokenizer: Any) -> None:
@@ -164,11 +150,11 @@ def test_a_model_without_an_end_token_is_refused(model: Any, tokenizer: Any) -> 
 
 
 def test_seconds_grow_and_close_ends_the_thread(policy: TransformersPolicy) -> None:
-    ask(policy, [make_request("open fridge 1")])
+    all_replies(policy, [make_request("open fridge 1")])
     assert 0 < policy.seconds < 60
     asyncio.run(policy.close())
     with pytest.raises(RuntimeError):
-        ask(policy, [make_request("open fridge 2")])
+        all_replies(policy, [make_request("open fridge 2")])
 
 
 def test_an_adapter_is_sampled_from_without_its_bases_sampling_settings(model: Any, tokenizer: Any) -> None:
@@ -176,7 +162,7 @@ def test_an_adapter_is_sampled_from_without_its_bases_sampling_settings(model: A
     torch.manual_seed(2)
     adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False))
     request = make_request("open fridge 1", 3)
-    (reply,) = ask(TransformersPolicy(adapted, tokenizer, PolicySettings()), [request])
+    (reply,) = all_replies(TransformersPolicy(adapted, tokenizer, PolicySettings()), [request])
     prompt = prompt_ids(tokenizer, request.prompt)
     with torch.inference_mode():
         logits = adapted(torch.tensor([[*prompt, *reply.token_ids]])).logits[0, len(prompt) - 1 : -1]

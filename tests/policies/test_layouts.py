@@ -1,25 +1,17 @@
 """policy.batching: what `fast` changes, and what it does not."""
 
-import asyncio
 from typing import Any
 
 import pytest
 import torch
 from agentcli.policies.hf import TransformersPolicy
 from agentcli.policies.layouts import ExactLayout, FastLayout, layout_of
-from agentcli.policies.protocol import Reply, Request
+from agentcli.policies.protocol import Request
 from agentcli.records.settings import PolicySettings
 from peft import LoraConfig, get_peft_model
-from policy_requests import ENTITIES, make_request, make_requests
+from policy_requests import ENTITIES, all_replies, make_request, make_requests
 
 EVERYBODY = PolicySettings(batching="fast", batch_rows=64, linger_ms=50.0)
-
-
-def replies_of(policy: TransformersPolicy, requests: list[Request]) -> list[Reply]:
-    async def run() -> list[Reply]:
-        return await asyncio.gather(*map(policy.respond, requests))
-
-    return asyncio.run(run())
 
 
 def siblings() -> list[Request]:
@@ -41,8 +33,8 @@ def network(request: pytest.FixtureRequest, model: Any) -> Any:
 
 def test_fast_draws_the_same_tokens_with_nearly_the_same_log_probabilities(network: Any, tokenizer: Any) -> None:
     requests = siblings()
-    exact = replies_of(TransformersPolicy(network, tokenizer, PolicySettings(batching="exact")), requests)
-    fast = replies_of(TransformersPolicy(network, tokenizer, EVERYBODY), requests)
+    exact = all_replies(TransformersPolicy(network, tokenizer, PolicySettings(batching="exact")), requests)
+    fast = all_replies(TransformersPolicy(network, tokenizer, EVERYBODY), requests)
     assert [reply.token_ids for reply in fast] == [reply.token_ids for reply in exact]
     for one, other in zip(fast, exact, strict=True):
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
@@ -54,7 +46,7 @@ def test_fast_makes_one_batch_of_all_lengths_and_reads_equal_prompts_once(model:
     model.model.embed_tokens.register_forward_pre_hook(lambda module, words: read.append(words[0].shape))
     policy = TransformersPolicy(model, tokenizer, EVERYBODY)
     requests = siblings()
-    replies_of(policy, requests)
+    all_replies(policy, requests)
     prompts = [policy.tokens.prompt_ids(request.prompt) for request in requests]
     different = {tuple(prompt) for prompt in prompts}
     assert len(different) < len(prompts)
@@ -66,7 +58,7 @@ def test_prompts_that_all_differ_are_read_with_the_first_token(model: Any, token
     read = []
     model.model.embed_tokens.register_forward_pre_hook(lambda module, words: read.append(words[0].shape))
     policy = TransformersPolicy(model, tokenizer, EVERYBODY)
-    replies_of(policy, [make_request("open fridge 1", 1), make_request("open fridge 1 apple 3", 2)])
+    all_replies(policy, [make_request("open fridge 1", 1), make_request("open fridge 1 apple 3", 2)])
     assert [shape[0] for shape in read] == [2] * len(read)
     assert read[0][1] > 1
 

@@ -23,8 +23,7 @@ EAST, KEY = write_tagged("think", "on", "go east"), write_tagged("explore", "a k
 
 
 @pytest.fixture(autouse=True)
-def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def _in_folder(empty_folder: Path) -> None:
     Path("toy.yaml").write_text(SETTINGS)
 
 

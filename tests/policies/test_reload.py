@@ -11,7 +11,7 @@ from agentcli.policies.load import load_model, load_tokenizer
 from agentcli.policies.protocol import Reloadable, Reply
 from agentcli.records.settings import PolicySettings
 from peft import LoraConfig, get_peft_model
-from policy_requests import make_requests
+from policy_requests import all_replies, make_requests
 from refusal import refused
 
 
@@ -20,10 +20,7 @@ def started(directory: Path) -> TransformersPolicy:
 
 
 def replies(policy: TransformersPolicy) -> list[Reply]:
-    async def run() -> list[Reply]:
-        return await asyncio.gather(*map(policy.respond, make_requests(12, seed=5)))
-
-    return asyncio.run(run())
+    return all_replies(policy, make_requests(12, seed=5))
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from agentcli.policies.tiny import PICTURE
 from agentcli.prompts.protocol import Exchange, Message
 from agentcli.records.settings import PolicySettings
 from peft import LoraConfig, get_peft_model
-from policy_requests import make_request
+from policy_requests import all_replies, make_request
 from refusal import refused
-from seeing import picture, replies, seeing, seeing_policy, shown
+from seeing import picture, seeing, seeing_policy, shown
 
 PATCHES = 4
 
@@ -100,18 +100,18 @@ class Typing:
 def test_a_reply_is_the_same_bits_in_any_company() -> None:
     policy = seeing_policy()
     requests = [shown(number, pictures=number % 3, temperature=(number % 4) / 2) for number in range(40)]
-    alone = [replies(policy, [request])[0] for request in requests]
+    alone = [all_replies(policy, [request])[0] for request in requests]
     rng = random.Random(4)
     for count in (2, 7, 8, 9, 40):
         company = rng.sample(range(40), count)
-        assert replies(policy, [requests[place] for place in company]) == [alone[place] for place in company]
-    assert replies(seeing_policy(batch_rows=5, linger_ms=0.0), requests, 3) == alone
+        assert all_replies(policy, [requests[place] for place in company]) == [alone[place] for place in company]
+    assert all_replies(seeing_policy(batch_rows=5, linger_ms=0.0), requests, 3) == alone
 
 
 def test_the_picture_decides(sight: Eyesight) -> None:
     policy = seeing_policy()
     same_words = [make_request(seed=3, message=Message(("up", picture(number)))) for number in range(12)]
-    assert len({reply.logprobs for reply in replies(policy, same_words)}) == 12
+    assert len({reply.logprobs for reply in all_replies(policy, same_words)}) == 12
     # One class of an exact batch holds one number of pictures.
     keys = {ExactLayout().key(policy.tokens.prompted(request)) for request in same_words}
     assert len(keys) == 1
@@ -119,7 +119,7 @@ def test_the_picture_decides(sight: Eyesight) -> None:
 
 def test_fast_batches_share_no_prompt_of_equal_tokens() -> None:
     requests = [make_request(seed=number, message=Message(("up", picture(number % 3)))) for number in range(9)]
-    exact, fast = (replies(seeing_policy(batching=kind), requests) for kind in ("exact", "fast"))
+    exact, fast = (all_replies(seeing_policy(batching=kind), requests) for kind in ("exact", "fast"))
     for one, other in zip(exact, fast, strict=True):
         assert one.token_ids == other.token_ids
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
@@ -128,7 +128,7 @@ def test_fast_batches_share_no_prompt_of_equal_tokens() -> None:
 def test_logprobs_are_those_of_teacher_forcing() -> None:
     model, _, sight = seeing()
     requests = [shown(number, pictures=1 + number % 2, temperature=0.7) for number in range(8)]
-    for request, reply in zip(requests, replies(seeing_policy(), requests), strict=True):
+    for request, reply in zip(requests, all_replies(seeing_policy(), requests), strict=True):
         prompt = sight.prompt_ids(request.message)
         tensors = sight.tensors([request.message], len(prompt))
         with torch.inference_mode():
@@ -143,7 +143,7 @@ def test_a_saved_policy_sees_the_same(saved: Path) -> None:
     loaded = TransformersPolicy(
         load_model(str(saved)), load_tokenizer(str(saved)), PolicySettings(), load_sight(str(saved))
     )
-    assert replies(loaded, requests) == replies(seeing_policy(), requests)
+    assert all_replies(loaded, requests) == all_replies(seeing_policy(), requests)
 
 
 def test_an_adapter_sees_with_the_processor_of_its_base(saved: Path, tmp_path: Path) -> None:
@@ -157,22 +157,24 @@ def test_an_adapter_sees_with_the_processor_of_its_base(saved: Path, tmp_path: P
     assert sight is not None
     policy = TransformersPolicy(load_model(str(adapter)), load_tokenizer(str(adapter)), PolicySettings(), sight)
     requests = [shown(number) for number in range(3)]
-    adapted = replies(policy, requests)
-    assert adapted != replies(seeing_policy(), requests)
+    adapted = all_replies(policy, requests)
+    assert adapted != all_replies(seeing_policy(), requests)
     assert all(reply.token_ids for reply in adapted)
 
 
 def test_the_next_tree_of_a_trajectory_shares_its_text() -> None:
     policy = seeing_policy()
     message = Message(("last up", picture(1)))
-    (reply,) = replies(policy, [make_request(seed=1, message=message, turns=(Exchange(Message(("last down",)), ""),))])
+    (reply,) = all_replies(
+        policy, [make_request(seed=1, message=message, turns=(Exchange(Message(("last down",)), ""),))]
+    )
     assert reply.shared_prompt_tokens == 1
     assert reply.prompt_tokens == len(policy.tokens.prompted(make_request(message=message)).prompt)
 
 
 def test_a_policy_that_reads_texts_refuses_pictures(model: Any, tokenizer: Any) -> None:
     policy = TransformersPolicy(model, tokenizer, PolicySettings())
-    refused(lambda: replies(policy, [shown(1)]), names="policy.kind", remedy="--policy")
+    refused(lambda: all_replies(policy, [shown(1)]), names="policy.kind", remedy="--policy")
 
 
 def test_more_pictures_than_a_processor_takes_are_refused(sight: Eyesight) -> None:

@@ -29,6 +29,8 @@ NODES = [
     },
 ]
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
 
 def episode(nodes: list[dict[str, Any]] = NODES, **trace: Any) -> dict[str, Any]:
     rewards = {"won": {"score": 1.0, "weight": 2.0}}
@@ -43,12 +45,6 @@ def changed(position: int, **fields: Any) -> dict[str, Any]:
 def log(**sample: Any) -> dict[str, Any]:
     scores = {"won": {"value": "C"}, "style": {"value": {"a": 0.25}}}
     return {"eval": {"task": "walk"}, "samples": [{"id": 1, "messages": CHAT["messages"], "scores": scores, **sample}]}
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def attempt(form: str, *words: str) -> Any:

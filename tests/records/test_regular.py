@@ -51,11 +51,8 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("kind", IRREGULAR)
 @pytest.mark.parametrize("reader", READERS)
-def test_what_is_no_regular_file_is_refused_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, reader: str
-) -> None:
+def test_what_is_no_regular_file_is_refused_at_once(empty_folder: Path, kind: str, reader: str) -> None:
     # The name of a socket is short.
-    monkeypatch.chdir(tmp_path)
     path = Path("x")
     IRREGULAR[kind](path)
     refused(lambda: READERS[reader](path), code=3, names="x")
@@ -63,10 +60,7 @@ def test_what_is_no_regular_file_is_refused_at_once(
 
 @pytest.mark.parametrize("kind", IRREGULAR)
 @pytest.mark.parametrize("writer", WRITERS)
-def test_nothing_is_written_to_what_is_no_regular_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, writer: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_nothing_is_written_to_what_is_no_regular_file(empty_folder: Path, kind: str, writer: str) -> None:
     path = Path("x")
     IRREGULAR[kind](path)
     refused(lambda: WRITERS[writer](path), code=1, names="x", remedy="-o DIR")

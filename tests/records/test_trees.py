@@ -1,30 +1,19 @@
 """Walking and checking trees."""
 
+import credit_trees
 import msgspec
 import pytest
 from agentcli.records.trees import children, leaves, paths, validate_tree
-from agentcli.records.types import Ledger, Outcome, Step, StopReason, Task, Tree
+from agentcli.records.types import Outcome, StopReason, Tree
 from refusal import refused
 
 
 def tree(*parents: int | None) -> Tree:
     inner = set(parents)
-    steps = [
-        Step(
-            id=number,
-            parent=parent,
-            prompt="p",
-            response="r",
-            observation="o",
-            state="s",
-            next_state="s",
-            next_observation="o",
-            outcome=None if number in inner else Outcome.SUCCESS,
-        )
-        for number, parent in enumerate(parents)
-    ]
-    task = Task(id="t", world="toy", split="train", kind="walk")
-    return Tree(task=task, instruction="", method="chain", seed=0, steps=steps, ledger=Ledger())
+    steps = []
+    for number, parent in enumerate(parents):
+        steps.append(credit_trees.step(number, parent, outcome=None if number in inner else Outcome.SUCCESS))
+    return credit_trees.tree(*steps)
 
 
 def test_a_forked_tree_has_one_path_per_leaf() -> None:

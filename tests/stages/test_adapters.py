@@ -13,7 +13,7 @@ from agentcli.records.training_settings import LoraSettings
 from agentcli.records.types import Manifest
 from agentcli.stages.plan import with_adapter, with_changes
 from bad_input_runs import START, folder
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from hypothesis import given
 from hypothesis import strategies as st
 from refusal import refused
@@ -43,8 +43,7 @@ def with_alpha(alpha: int) -> None:
 @STAGES
 def test_rank_and_alpha_are_the_adapter_s(words: tuple[str, ...]) -> None:
     with_alpha(5)
-    done = agentcli(*words)
-    assert done.code == 0, done
+    succeeded(*words)
     before, after = configuration(ADAPTER), configuration("new/checkpoint")
     assert [after[key] for key in ("r", "lora_alpha")] == [before[key] for key in ("r", "lora_alpha")] == [2, 5]
     stage = "sft" if words is SFT else "train"

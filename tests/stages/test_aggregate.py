@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import credit_trees
 import pytest
 import torch
 from agentcli.credit import carl
@@ -11,13 +12,13 @@ from agentcli.credit.registry import METHODS, known
 from agentcli.records.files import RecordWriter, read_json
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import TrainSettings
-from agentcli.records.types import Ledger, Manifest, Outcome, Step, StopReason, Task, Tree
+from agentcli.records.types import Manifest, Outcome, StopReason
 from agentcli.stages.layers import list_presets, resolve
 from agentcli.stages.train import method_of, with_aggregate
 from agentcli.training.policy_gradient.losses import token_weights
 from agentcli.training.steps import Row, read_rows
 from bad_input_runs import START, folder
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from refusal import refused
 
 __all__ = ["folder"]
@@ -60,26 +61,16 @@ def test_no_preset_of_003_averages_over_trajectories(preset: str) -> None:
 def carl_tree(folder: Path) -> tuple[Path, Path]:
     """Root state: 0 | 1. After 0: 2 | 3 | 4, after 2 the only child 5. Step n has 1 + 3n tokens."""
     parents = [None, None, 0, 0, 0, 2]
-    steps = [
-        Step(
-            id=number,
-            parent=parent,
-            prompt="p",
-            response="r",
-            token_ids=[1] * (1 + 3 * number),
-            logprobs=[-1.0] * (1 + 3 * number),
-            stop=StopReason.STOP,
-            observation="o",
-            action="go",
-            state=str(parent),
-            next_state=str(number),
-            next_observation="o",
-            outcome=None if number in parents else Outcome.SUCCESS if number == 5 else Outcome.FAILURE,
+    steps = []
+    for number, parent in enumerate(parents):
+        tokens = 1 + 3 * number
+        sampled = {"token_ids": [1] * tokens, "logprobs": [-1.0] * tokens, "stop": StopReason.STOP}
+        end = None if number in parents else Outcome.SUCCESS if number == 5 else Outcome.FAILURE
+        steps.append(
+            credit_trees.step(number, parent, state=str(parent), next_state=str(number), outcome=end, **sampled)
         )
-        for number, parent in enumerate(parents)
-    ]
-    task = Task(id="t", world="w", split="s", kind="k")
-    tree = Tree(task=task, instruction="i", method="carl", seed=0, steps=steps, ledger=Ledger())
+    tree = credit_trees.tree(*steps)
+    tree.method = "carl"
     for name, record in (("trees", tree), ("credit", carl.assign(tree, carl.CarlSettings()))):
         with RecordWriter(folder / f"{name}.jsonl") as writer:
             writer.write(record)
@@ -158,8 +149,7 @@ def test_the_loop_says_it_too() -> None:
     words = (*words, "--set", "credit.method=carl", "--set", "credit.update=all")
     plan = json.loads(agentcli(*words, "--dry-run", "--json").stdout)
     assert plan["settings"]["train"]["aggregate"] == "token"
-    answer = agentcli(*words)
-    assert answer.code == 0, answer
+    answer = succeeded(*words)
     assert "train.aggregate: token, which credit.method carl comes with\n" in answer.stderr
     assert read_json(Path("new/manifest.json"), Manifest).stages["run"].statistics["aggregate"] == "token"
     inner = read_json(Path("new/iteration_000/manifest.json"), Manifest).stages["train"]

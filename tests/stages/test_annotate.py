@@ -26,9 +26,8 @@ DECIDED = re.compile(r"The action is:\n(.*)\n")
 
 
 @pytest.fixture(autouse=True)
-def _given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _given(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Demonstrations in `given`, reduced to (observation, action) pairs: bare actions as responses, no prompts."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     Path("toy.yaml").write_text(SETTINGS)
     result = agentcli("demos", "-o", "played")

@@ -188,10 +188,9 @@ def test_a_task_that_is_alone_waits_for_the_others_and_they_for_it() -> None:
 
 
 @pytest.fixture
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def alone(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty folder, and no word of Ray's in the environment or at home."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(empty_folder))
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
 

@@ -8,7 +8,7 @@ import pytest
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Tree
-from command_line import agentcli, chained
+from command_line import agentcli, chained, succeeded
 
 SETTINGS = """
 extends: quickstart-tunnel
@@ -58,8 +58,7 @@ def test_exported_messages_are_the_conversation(place: Path) -> None:
 
 
 def test_one_step_shows_what_was_added(place: Path) -> None:
-    shown = agentcli("show", str(place / "run"), "1", "--step", "1")
-    assert shown.code == 0, shown.stderr
+    shown = succeeded("show", str(place / "run"), "1", "--step", "1")
     assert "prompt, after step 0" in shown.stdout
 
 

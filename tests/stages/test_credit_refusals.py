@@ -36,8 +36,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def run(grown: Path, empty_folder: Path) -> Path:
     shutil.copytree(grown, "run")
     return Path("run")
 

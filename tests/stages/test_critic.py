@@ -7,7 +7,7 @@ import pytest
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Credit, Tree
-from command_line import agentcli
+from command_line import agentcli, succeeded, trees_of
 from refusal import refused
 from toy_policy import ROLLOUT, chained_on
 
@@ -33,12 +33,8 @@ def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "made"
 
 
-def trees_in(run: Path) -> list[Tree]:
-    return list(read_records(run / "trees.jsonl", Tree))
-
-
 def test_a_critic_adds_values_and_changes_nothing_else(folder: Path) -> None:
-    valued, plain = trees_in(folder / "valued"), trees_in(folder / "plain")
+    valued, plain = trees_of(folder / "valued"), trees_of(folder / "plain")
     values = [step.value for tree in valued for step in tree.steps]
     assert None not in values
     assert len(set(values)) > 5
@@ -73,21 +69,20 @@ def test_the_manifest_names_the_critic_by_its_hash(folder: Path) -> None:
 
 
 def test_a_model_in_the_place_of_a_critic_says_zero_and_is_noted(folder: Path) -> None:
-    done = agentcli(*(word for word in ROLLOUT if word != "-q"), "--critic", "sft/checkpoint", "-o", "new")
-    assert done.code == 0
+    done = succeeded(*(word for word in ROLLOUT if word != "-q"), "--critic", "sft/checkpoint", "-o", "new")
     assert "rollout.critic sft/checkpoint" in done.stderr
-    assert {step.value for tree in trees_in(folder / "new") for step in tree.steps} == {0.0}
+    assert {step.value for tree in trees_of(folder / "new") for step in tree.steps} == {0.0}
 
 
 def test_the_loop_carries_its_critic(folder: Path) -> None:
     """Iteration 0 is appraised by a new head, iteration 1 by the critic that iteration 0 trained."""
     first, second = (folder / "loop" / f"iteration_00{number}" for number in (0, 1))
-    assert {step.value for tree in trees_in(first) for step in tree.steps} == {0.0}
-    assert len({step.value for tree in trees_in(second) for step in tree.steps}) > 3
+    assert {step.value for tree in trees_of(first) for step in tree.steps} == {0.0}
+    assert len({step.value for tree in trees_of(second) for step in tree.steps}) > 3
     returns = [entry for one in read_records(second / "credit/ppo.jsonl", Credit) for entry in one.steps]
     values = {
         (tree.task.id, step.id): step.value
-        for tree in trees_in(second)
+        for tree in trees_of(second)
         for step in tree.steps
         if step.value is not None
     }

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from openenv import GenericEnvClient, SyncEnvClient
 from processes import SECONDS
 from refusal import refused
@@ -133,8 +133,7 @@ def test_a_program_that_reads_the_pipe_gets_the_address_at_once() -> None:
 
 def test_our_own_client_plays_it_as_any_openenv_server(ezpoints: str) -> None:
     options = ("--set", "environment.options={text: text, actions: ['1', '+', '=']}")
-    done = agentcli("env", "check", ezpoints, "--tasks", "2", "--json", "-q", *options)
-    assert done.code == 0, done
+    done = succeeded("env", "check", ezpoints, "--tasks", "2", "--json", "-q", *options)
     assert [json.loads(line)["problem"] for line in done.stdout.splitlines()] == [None, None]
 
 

@@ -13,7 +13,7 @@ from agentcli.records.trees import paths
 from agentcli.records.types import TOO_LONG, Manifest, Outcome, Step, StopReason, Tree, Validity
 from agentcli.reports.standing import Progress
 from agentcli.stages.export import perform, plan
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from credit_trees import random_trees
 from credit_trees import step as act
 from credit_trees import tree as tree_with
@@ -33,8 +33,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def imported(form: str, *more: str, out: str = "runs/i", file: str | None = None) -> list[Tree]:
-    answer = agentcli("import", file or FORMATS[form], "--from", form, "-o", out, *more)
-    assert answer.code == 0, answer
+    answer = succeeded("import", file or FORMATS[form], "--from", form, "-o", out, *more)
     assert answer.stdout.startswith((out, "{")), answer
     return list(read_trees(Path(out)))
 
@@ -62,8 +61,7 @@ def test_a_group_is_a_tree_and_every_command_reads_it(form: str) -> None:
         ("export", "runs/i", "--to", "conversations", "--credit", "grpo"),
         ("view", "runs/i", "-o", "page.html"),
     ):
-        answer = agentcli(*words)
-        assert answer.code == 0, (words, answer)
+        succeeded(*words)
     answers = [step.response for tree in trees for step in tree.steps]
     assert form == "verifiers" or "sing <script>alert(1)</script>" in answers
     assert "<script>alert(1)</script>" not in Path("page.html").read_text(encoding="utf-8")
@@ -180,8 +178,7 @@ def test_an_import_with_token_ids_is_trained_on(tmp_path_factory: pytest.TempPat
     imported("verifiers")
     refused(agentcli("train", "runs/i", "-q"), 2, remedy="--model")
     assert agentcli("assign-credit", "runs/i", "-q").code == 0
-    answer = agentcli("train", "runs/i", "--model", model, "-o", "runs/t", "--json")
-    assert answer.code == 0, answer
+    answer = succeeded("train", "runs/i", "--model", model, "-o", "runs/t", "--json")
     trained = json.loads(answer.stdout)["statistics"]
     assert trained["rows"] == sum(len(tree.steps) for tree in read_trees(Path("runs/i")))
     imported("messages", out="runs/m")
@@ -196,8 +193,7 @@ def test_what_would_play_it_is_refused(words: tuple[str, ...]) -> None:
 
 
 def test_a_dry_run_counts_and_writes_nothing(files: Path) -> None:
-    answer = agentcli("import", "traces.jsonl", "--from", "verifiers", "-o", "runs/i", "--dry-run", "--json")
-    assert answer.code == 0, answer
+    answer = succeeded("import", "traces.jsonl", "--from", "verifiers", "-o", "runs/i", "--dry-run", "--json")
     assert json.loads(answer.stdout)["counts"] == {"trees": 4, "trajectories": 16}
     assert not (files / "runs").exists()
 

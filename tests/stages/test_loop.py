@@ -23,7 +23,7 @@ from agentcli.stages.loop import (
 )
 from agentcli.stages.train import trained_in
 from bad_input_runs import START, built
-from command_line import Answer, agentcli
+from command_line import Answer, agentcli, succeeded
 from compared_loops import made as made_loops
 from refusal import refused
 
@@ -51,8 +51,7 @@ def copy(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ended(*words: str) -> Answer:
-    answer = agentcli(*words)
-    assert answer.code == 0, answer
+    answer = succeeded(*words)
     return answer
 
 

@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,45 +19,33 @@ from agentcli.stages.memory import (
     model_size,
     need_of_update,
 )
-from command_line import agentcli
+from command_line import succeeded
 from hypothesis import given
 from hypothesis import strategies as st
 from measured_memory import peak_of
-from processes import as_here
+from processes import BY_TWO, well_ended
 from shaped import SHAPES, model_of
 from toy_policy import made
 
 
-def done(*words: str) -> None:
-    answer = agentcli(*words)
-    assert answer.code == 0, answer
-
-
 def estimate(*words: str) -> dict[str, Any]:
-    answer = agentcli(*words, "--dry-run", "--json")
-    assert answer.code == 0, answer
+    answer = succeeded(*words, "--dry-run", "--json")
     memory: dict[str, Any] = json.loads(answer.stdout)["expected"]["memory"]
     return memory
 
 
 @pytest.fixture(params=SHAPES)
-def folder(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Path:
+def folder(request: pytest.FixtureRequest, empty_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of one shape, with trees and their credit."""
     base = made(tmp_path_factory.getbasetemp())
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(base / "toy.yaml", tmp_path)
-    model_of(SHAPES[request.param], base / "sft/checkpoint", tmp_path / "model")
+    shutil.copy(base / "toy.yaml", empty_folder)
+    model_of(SHAPES[request.param], base / "sft/checkpoint", empty_folder / "model")
     for words in (
         ("rollout", "-c", "toy.yaml", "--model", "model", "-o", "runs/x"),
         ("assign-credit", "runs/x", "--method", "grpo"),
     ):
-        done(*words, "-q")
-    return tmp_path
+        succeeded(*words, "-q")
+    return empty_folder
 
 
 @pytest.mark.slow
@@ -72,7 +58,7 @@ def test_a_training_takes_what_was_estimated(lora: str, recomputed: str) -> None
     rows = ("--set", "train.rows_per_microbatch=24", "--set", "train.rows_per_update=72")
     parts = estimate(*train, *rows)
     expected = parts["gradients"] + parts["optimiser"] + parts["activations"]
-    measured = peak_of(lambda: done(*train, *rows, "-q"))
+    measured = peak_of(lambda: succeeded(*train, *rows, "-q"))
     assert expected == pytest.approx(measured, rel=0.15)
 
 
@@ -90,7 +76,7 @@ def test_a_head_in_chunks_takes_what_was_estimated(tokens: int, lora: str, monke
         train += ["--set", f"train.{setting}"]
     parts = estimate(*train)
     expected = sum(size for name, size in parts.items() if name != "processes")
-    assert expected == pytest.approx(peak_of(lambda: done(*train, "-q")), rel=0.15)
+    assert expected == pytest.approx(peak_of(lambda: succeeded(*train, "-q")), rel=0.15)
 
 
 @pytest.mark.slow
@@ -116,16 +102,7 @@ def test_each_of_two_processes_takes_what_was_estimated(lora: str, monkeypatch: 
     # A share is no longer a part of the file that weights are mapped from.
     expected = sum(size for name, size in parts.items() if name != "processes")
     worker = Path(__file__).parents[1] / "support" / "memory_worker.py"
-    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    ended = subprocess.run(
-        [sys.executable, *launch, worker, *train, *rows, "-q"],
-        env={**as_here(), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr[-6000:]
+    ended = well_ended(*BY_TWO, worker, *train, *rows, "-q")
     # Two processes may write on one line.
     peaks = [int(peak) for peak in re.findall(r"peak (\d+)", ended.stdout)]
     assert len(peaks) == 2

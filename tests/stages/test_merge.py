@@ -15,7 +15,7 @@ from agentcli.stages.merge import perform, plan
 from agentcli.stages.panels import interleaved
 from agentcli.stages.session import Invocation, carry_out
 from bad_input_runs import Damage, copy, edit_lines, remove, torn_inside, write
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from grown_runs import toy
 from refusal import refused
 from staged import evaluate, pass_at_k, rollout
@@ -112,23 +112,19 @@ WORDS = ("rollout", "--env", "toy_world:ToyWorld", "--policy", "random", "--max-
 
 
 @pytest.fixture
-def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def shards(empty_folder: Path) -> None:
     """Runs 1 and 2 of two shards, in the current folder."""
-    monkeypatch.chdir(tmp_path)
     for index in (1, 2):
         sampled(str(index), "--shard", f"{index}/2")
 
 
 def sampled(out: str, *words: str) -> None:
-    answer = agentcli(*WORDS, *words, "-o", out)
-    assert answer.code == 0, answer
+    succeeded(*WORDS, *words, "-o", out)
 
 
-def test_a_shard_of_an_evaluation_is_shown_and_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_shard_of_an_evaluation_is_shown_and_read_again(empty_folder: Path) -> None:
     words = ("eval", "--env", "toy_world:ToyWorld", "--policy", "random", "--max-steps", "5", "--shard", "1/2")
-    shown = agentcli(*words, "-o", "half")
-    assert shown.code == 0, shown
+    succeeded(*words, "-o", "half")
     assert agentcli("validate", "half").code == 0
 
 
@@ -213,8 +209,7 @@ def test_a_damaged_file_of_a_shard_is_named_and_no_records_are_written(
 def test_trees_without_seconds_are_merged() -> None:
     edit_lines("1/seconds.jsonl", lambda lines: lines[1:])()
     remove("2/seconds.jsonl")()
-    answer = agentcli("merge", "1", "2", "-o", "merged")
-    assert answer.code == 0, answer
+    succeeded("merge", "1", "2", "-o", "merged")
     assert len(Path("merged/trees.jsonl").read_bytes().splitlines()) == 8
     assert len(Path("merged/seconds.jsonl").read_bytes().splitlines()) == 3
 
@@ -232,12 +227,10 @@ def test_trees_without_seconds_are_merged() -> None:
     ids=["an episode twice", "a tree twice", "torn", "a tree less", "another shard's", "none"],
 )
 def test_a_damaged_file_of_an_evaluations_shard_is_named(
-    file: str, damage: Callable[[str], Damage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: str, damage: Callable[[str], Damage], empty_folder: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     for index in (1, 2):
-        done = agentcli("eval", *WORDS[1:6], "5", "--shard", f"{index}/2", "-q", "-o", str(index))
-        assert done.code == 0, done
+        succeeded("eval", *WORDS[1:6], "5", "--shard", f"{index}/2", "-q", "-o", str(index))
     damage(f"2/evaluation/{file}")()
     refused(agentcli("merge", "1", "2", "-o", "merged", "-q"), code=3, names=f"2/evaluation/{file}")
     assert not Path("merged/evaluation").exists()

@@ -1,8 +1,6 @@
 """A training where memory is short: fewer rows at a time, the same when it is resumed, or one line before a model is loaded."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,8 @@ from agentcli.stages import memory
 from agentcli.stages.memory import PROCESS_BYTES
 from agentcli.training.loop.trainer import Recorder
 from bad_input_runs import START, folder
-from command_line import agentcli
-from processes import as_here
+from command_line import agentcli, succeeded
+from processes import well_ended
 from refusal import refused
 from shaped import SHAPES, model_of
 
@@ -35,8 +33,7 @@ ROWS = {
 
 
 def parts_of(words: tuple[str, ...]) -> dict[str, int]:
-    answer = agentcli(*words, "--dry-run", "--json")
-    assert answer.code == 0, answer
+    answer = succeeded(*words, "--dry-run", "--json")
     parts: dict[str, int] = json.loads(answer.stdout)["expected"]["memory"]
     return parts
 
@@ -57,8 +54,7 @@ def statistics(stage: str, run: str = "new") -> dict[str, Any]:
 
 @pytest.mark.parametrize("words", ROWS)
 def test_where_everything_fits_nothing_is_said_or_changed(words: tuple[str, ...]) -> None:
-    done = agentcli(*words)
-    assert done.code == 0, done
+    done = succeeded(*words)
     assert ROWS[words] not in done.stderr
     assert ROWS[words] not in statistics(words[0])
 
@@ -66,8 +62,7 @@ def test_where_everything_fits_nothing_is_said_or_changed(words: tuple[str, ...]
 @pytest.mark.parametrize("words", ROWS)
 def test_fewer_rows_where_memory_is_short(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     leave(monkeypatch, words, 0.5)
-    done = agentcli(*words)
-    assert done.code == 0, done
+    done = succeeded(*words)
     chosen = statistics(words[0])[ROWS[words]]
     asked = read_json(Path("new/manifest.json"), Manifest).stages[words[0]].settings[words[0]][ROWS[words]]
     assert 1 <= chosen < asked
@@ -121,8 +116,7 @@ def test_a_resumed_training_takes_the_number_that_it_was_begun_with(
         with pytest.raises(Killed):
             agentcli(*words)
     assert Path("new/snapshot").exists()
-    done = agentcli(*words, "--resume")
-    assert done.code == 0, done
+    done = succeeded(*words, "--resume")
     assert "as it was begun" in done.stderr
     assert statistics(section)[name] == statistics(section, "whole")[name]
     weights = "checkpoint/model.safetensors"
@@ -143,20 +137,13 @@ main()
 
 
 @pytest.mark.slow
-def test_a_real_limit_is_kept() -> None:
+def test_a_real_limit_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """For activations the process may take an eighth of what the rows asked for have."""
     model_of({**SHAPES["narrow"], "hidden_size": 16, "vocab_size": 320_000}, Path(START), Path("model"))
     words = tuple("model" if word == START else word for word in SFT)
     parts = parts_of(words)
     assert parts["activations"] > 2 * PROCESS_BYTES
     allowed = sum(parts.values()) - parts["activations"] * 7 // 8
-    ended = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(allowed), *words],
-        env={**as_here(), "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
+    well_ended("-c", LIMITED, str(allowed), *words)
     assert statistics("sft")["samples_per_microbatch"] < 16

@@ -1,17 +1,12 @@
 """The model card: where the weights come from, what they score, what to type for the same; and nothing of the machine."""
 
-from pathlib import Path
-
 import pytest
 import yaml
 from agentcli.stages.push import _public, base_model, lineage, model_card
 from refusal import refused
 from trained_runs import DEMOS, LOOP, SFT, make_trained_runs, record
 
-
-@pytest.fixture(autouse=True)
-def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def metadata(card: str) -> dict:

@@ -10,10 +10,7 @@ from command_line import agentcli
 from processes import as_here
 from refusal import refused
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def test_a_new_world_and_its_test_work_as_they_are() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from agentcli.analysis.credit_quality import plan as plan_quality
 from agentcli.stages.study import StageCommand
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from refusal import refused
 
 LAST = """\
@@ -23,8 +23,7 @@ OWN = "last.py:assign"
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def here(empty_folder: Path) -> None:
     Path("last.py").write_text(LAST, encoding="utf-8")
 
 
@@ -84,8 +83,7 @@ def test_what_a_method_raises_names_its_line_and_an_exit_is_no_success() -> None
 def test_steps_without_a_row_are_counted() -> None:
     run = grown()
     change("for step in tree.steps]", "for step in tree.steps[1:]]")
-    done = agentcli("assign-credit", run, "--method", OWN)
-    assert done.code == 0
+    done = succeeded("assign-credit", run, "--method", OWN)
     assert "2 steps have no row" in done.stderr
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import yaml
-from agentcli.cli.app import build
 from agentcli.credit.registry import make as make_credit
 from agentcli.exploration.registry import make as make_exploration
 from agentcli.exploration.settings import decode
@@ -25,7 +24,7 @@ from agentcli.records.trees import leaves, validate_tree
 from agentcli.records.types import Manifest, Outcome, Tree
 from agentcli.stages.layers import find_preset, list_presets, resolve
 from agentcli.training.metrics import DpoMetrics, TrainMetrics
-from typer.testing import CliRunner
+from command_line import succeeded
 
 SMALL = """
 environment:
@@ -55,13 +54,6 @@ METHODS = sorted({resolve(name, [], {}, [], {}).rollout.method for name in TRAIN
 POLICY = "runs/sft/checkpoint"
 
 
-def agentcli(*words: str) -> Any:
-    """One command line in this process, which must end well."""
-    result = CliRunner().invoke(build(), [*words])
-    assert result.exit_code == 0, f"agentcli {shlex.join(words)}: {result.output}"
-    return result
-
-
 def small(preset: str) -> list[str]:
     words = ["--preset", preset, "-c", "small.yaml", "-q"]
     for name in ("roots", "copies"):
@@ -80,14 +72,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("AGENTCLI_CACHE", str(folder / "cache"))
         patch.chdir(folder)
         Path("small.yaml").write_text(SMALL, encoding="utf-8")
-        agentcli("demos", *small("sft-alfworld"), "--count", "60", "-o", "runs/demos")
-        agentcli("demos", *small("dpepo-alfworld"), "--count", "30", "-o", "runs/parallel")
+        succeeded("demos", *small("sft-alfworld"), "--count", "60", "-o", "runs/demos")
+        succeeded("demos", *small("dpepo-alfworld"), "--count", "30", "-o", "runs/parallel")
         with open("runs/demos/trees.jsonl", "ab") as file:
             file.write(Path("runs/parallel/trees.jsonl").read_bytes())
-        agentcli("sft", "runs/demos", "--model", "tiny", "-q", "-o", "runs/sft")
+        succeeded("sft", "runs/demos", "--model", "tiny", "-q", "-o", "runs/sft")
         for method in METHODS:
             preset = next(name for name in TRAINED if resolve(name, [], {}, [], {}).rollout.method == method)
-            agentcli(
+            succeeded(
                 "rollout", *small(preset), "--model", POLICY, "--iteration", "0", "--seed", "3", "-o", f"runs/{method}"
             )
         yield folder
@@ -110,7 +102,7 @@ def loop(folder: Path) -> Path:
         "-o",
         "runs/rl",
     ]
-    agentcli(*words)
+    succeeded(*words)
     return folder / "runs/rl"
 
 
@@ -213,13 +205,13 @@ def test_its_commands_are_accepted(name: str, folder: Path, loop: Path) -> None:
     assert any(name in command.split() for command in commands)
     for command in commands:
         words = shlex.split(command)[1:]
-        agentcli(*words, "--dry-run", "--overwrite")
+        succeeded(*words, "--dry-run", "--overwrite")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINED)
 def test_its_rollout_is_accepted_with_a_small_panel(name: str, folder: Path) -> None:
-    agentcli("rollout", *small(name), "--model", POLICY, "--tasks", "2", "--dry-run", "-o", "runs/never")
+    succeeded("rollout", *small(name), "--model", POLICY, "--tasks", "2", "--dry-run", "-o", "runs/never")
     assert not Path("runs/never").exists()
 
 
@@ -253,8 +245,8 @@ def test_it_really_trains(name: str, folder: Path) -> None:
     shutil.copytree(Path("runs") / settings.rollout.method, run)
     dpo = settings.train.objective == "dpo"
     if not dpo:
-        agentcli("assign-credit", str(run), *small(name))
-    agentcli("train", str(run), *small(name), "--model", POLICY)
+        succeeded("assign-credit", str(run), *small(name))
+    succeeded("train", str(run), *small(name), "--model", POLICY)
     stage = read_json(run / "manifest.json", Manifest).stages["train"]
     assert stage.settings["train"]["learning_rate"] == settings.train.learning_rate
     metrics: list[Any] = list(read_records(run / "metrics.jsonl", DpoMetrics if dpo else TrainMetrics))
@@ -271,5 +263,5 @@ def test_it_really_trains(name: str, folder: Path) -> None:
 @pytest.mark.slow
 def test_react_really_evaluates(folder: Path) -> None:
     words = ("eval", *small("react-alfworld"), "--model", POLICY, "--split", "L0", "-o", "runs/react")
-    assert agentcli(*words).exit_code == 0
+    succeeded(*words)
     assert len(Path("runs/react/evaluation/L0.jsonl").read_text(encoding="utf-8").splitlines()) == 2

@@ -11,10 +11,10 @@ from agentcli.policies.load import load_model, load_tokenizer
 from agentcli.records.files import read_json, read_records, write_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import PolicySettings
-from agentcli.records.types import Credit, Tree
+from agentcli.records.types import Credit
 from agentcli.training.critic import ANSWERS, QUESTION, read_scores
 from agentcli.training.metrics import ProcessRewardMetrics
-from command_line import agentcli
+from command_line import agentcli, trees_of
 from refusal import refused
 from safetensors.torch import load_file
 from toy_policy import POLICY, ROLLOUT, chained_on
@@ -47,16 +47,12 @@ def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "made"
 
 
-def trees_in(run: str) -> list[Tree]:
-    return list(read_records(Path(run) / "trees.jsonl", Tree))
-
-
 def test_it_learns_which_steps_lead_to_success(folder: Path) -> None:
     lines = list(read_records(Path("prm/metrics.jsonl"), ProcessRewardMetrics))
     passes = [[line.loss for line in lines if line.epoch == epoch] for epoch in (0, 5)]
     assert fmean(passes[1]) < 0.7 * fmean(passes[0])
     locked = [
-        step for tree in trees_in("scored") if tree.task.kind == "locked" for step in tree.steps if step.parent is None
+        step for tree in trees_of("scored") if tree.task.kind == "locked" for step in tree.steps if step.parent is None
     ]
     taken = [float(step.score) for step in locked if step.action == "take key"]
     others = [float(step.score) for step in locked if step.action != "take key"]
@@ -64,7 +60,7 @@ def test_it_learns_which_steps_lead_to_success(folder: Path) -> None:
 
 
 def test_a_score_is_of_prompt_and_response_and_changes_nothing_else(folder: Path) -> None:
-    scored, plain = trees_in("scored"), trees_in("plain")
+    scored, plain = trees_of("scored"), trees_of("plain")
     scores: dict[tuple[str, str], object] = {}
     for tree in scored:
         for step in tree.steps:
@@ -107,7 +103,7 @@ def test_a_classifier_of_transformers_scores_steps(kind: str, labels: int, folde
     network.save_pretrained("classifier")
     tokenizer.save_pretrained("classifier")
     assert agentcli(*ROLLOUT, "--prm", "classifier", "--tasks", "2", "-o", "classified").code == 0
-    step = trees_in("classified")[0].steps[0]
+    step = trees_of("classified")[0].steps[0]
     turns = [{"role": "user", "content": step.prompt}, {"role": "assistant", "content": step.response}]
     ids = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)
     with torch.no_grad():
@@ -128,7 +124,7 @@ def test_a_model_that_answers_is_asked_for_yes_or_no(folder: Path) -> None:
         vocabulary[answer] = vocabulary.pop(word)
     write_json(words, named)
     reading = read_scores("asked", PolicySettings())
-    tree = trees_in("scored")[0]
+    tree = trees_of("scored")[0]
     step = msgspec.structs.replace(tree.steps[0], prompt="You see a key.", response="take key")
     ids = reading.ids(tree, step)
     assert ids == reading.ids(tree, step)

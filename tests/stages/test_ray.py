@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from agentcli.records.files import read_records
 from agentcli.records.types import Tree
-from command_line import Answer, agentcli
+from command_line import Answer, succeeded
 from processes import as_here, below
 from ray_cluster import Nodes, gone, greeting, listening
 from refusal import refused
@@ -44,14 +44,13 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(empty_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the toy policy's settings and 24 tasks."""
-    monkeypatch.chdir(tmp_path)
     base = made(tmp_path_factory.getbasetemp())
     Path("toy.yaml").write_text((base / "toy.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     Path("model").symlink_to(base / "sft" / "checkpoint")
     Path("world.yaml").write_text(TOY, encoding="utf-8")
-    return tmp_path
+    return empty_folder
 
 
 def lethal(**options: object) -> None:
@@ -81,8 +80,7 @@ def command(*words: str, **environment: str) -> Answer:
 
 def expected(*words: str) -> bytes:
     """The trees of a rollout in one process."""
-    answer = agentcli(*ROLLOUT, *words, "-o", "local")
-    assert answer.code == 0, answer
+    succeeded(*ROLLOUT, *words, "-o", "local")
     return Path("local/trees.jsonl").read_bytes()
 
 
@@ -138,8 +136,7 @@ def test_two_workers_give_the_bytes_of_one_process() -> None:
     assert grown(*policy, "--on", "ray", "--workers", "2") == expected(*policy)
 
 
-def test_a_study_gives_its_figures_in_a_cluster_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_study_gives_its_figures_in_a_cluster_too(empty_folder: Path) -> None:
     Path("s.yaml").write_text(STUDY, encoding="utf-8")
     assert studied("there", "--on", "ray", "--workers", "2") == studied("here")
 

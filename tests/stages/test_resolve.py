@@ -11,10 +11,7 @@ from agentcli.records.types import Manifest, StageRecord
 from agentcli.stages.resolve import find_model, find_run, inherited, new_run
 from refusal import refused
 
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def record(**policy: str) -> StageRecord:

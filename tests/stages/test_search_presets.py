@@ -1,9 +1,7 @@
 """The papers' presets of search QA: RewardFlow Table 8, CARL App. C, and where every value comes from."""
 
-import contextlib
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ import yaml
 from agentcli.credit.registry import make as make_credit
 from agentcli.records.settings import Settings
 from agentcli.stages.layers import find_preset, resolve
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from refusal import refused
 from tiny_encoder import write_encoder
 
@@ -26,12 +24,6 @@ OF_CARL = (
     "react-search",
 )
 ENCODER = "models/e5-base-v2"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    with contextlib.chdir(tmp_path):
-        yield tmp_path
 
 
 def settings_of(name: str) -> Settings:
@@ -124,9 +116,9 @@ def test_every_value_says_where_it_comes_from(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*OF_REWARDFLOW, *OF_CARL])
-def test_its_commands_are_accepted(name: str, folder: Path) -> None:
+def test_its_commands_are_accepted(name: str, empty_folder: Path) -> None:
     """As typed, on whole panels, but for --dry-run; those that evaluate what was trained want the preset besides."""
-    write_encoder(folder / ENCODER, ["a"])
+    write_encoder(empty_folder / ENCODER, ["a"])
     commands = re.findall(r"^#   agentcli (.+)$", text_of(name), re.MULTILINE)
     model = next(re.findall(r"--model (\S+)", command)[0] for command in commands if "--model" in command)
     assert len(commands) == 2
@@ -134,10 +126,9 @@ def test_its_commands_are_accepted(name: str, folder: Path) -> None:
         words = shlex.split(command)
         if "--model" not in words:
             words += ["--preset", name, "--model", model]
-        done = agentcli(*words, "--dry-run")
-        assert done.code == 0, done
+        succeeded(*words, "--dry-run")
 
 
-def test_without_the_encoder_its_preset_says_what_to_name(folder: Path) -> None:
+def test_without_the_encoder_its_preset_says_what_to_name(empty_folder: Path) -> None:
     words = ("run", "--preset", "rewardflow-search", "--model", "Qwen/Qwen2.5-3B-Instruct", "-o", "x", "--dry-run")
     refused(agentcli(*words), 4, ["credit.embedding_model", ENCODER])

@@ -9,7 +9,7 @@ from agentcli.credit.switches import StateSwitches
 from agentcli.records.files import read_json, read_records
 from agentcli.records.types import Tree
 from agentcli.training.metrics import TrainMetrics
-from command_line import agentcli
+from command_line import succeeded
 from tiny_encoder import write_encoder
 
 pytestmark = pytest.mark.slow
@@ -40,8 +40,7 @@ TRAINED = (
 
 def done(*words: str) -> None:
     """One command line, which must end well."""
-    answer = agentcli(*words, "-q")
-    assert answer.code == 0, f"{' '.join(words)}: {answer.stderr}"
+    succeeded(*words, "-q")
 
 
 @pytest.fixture(scope="module")

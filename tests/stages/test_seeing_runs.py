@@ -11,7 +11,7 @@ from agentcli.records.files import read_json, read_records
 from agentcli.records.trees import read_trees
 from agentcli.records.types import Manifest, Tree
 from agentcli.training.metrics import TrainMetrics
-from command_line import Answer, agentcli, chained
+from command_line import Answer, agentcli, chained, succeeded
 from refusal import refused
 
 pytestmark = pytest.mark.slow
@@ -88,10 +88,7 @@ def test_the_trainer_scored_what_the_policy_sampled() -> None:
 
 def test_equal_bytes_at_any_concurrency(tmp_path: Path) -> None:
     again = tmp_path / "again"
-    done = agentcli(
-        "rollout", *START, "-o", str(again), "--set", "rollout.concurrency=1", "--set", "policy.batch_rows=3"
-    )
-    assert done.code == 0, done
+    succeeded("rollout", *START, "-o", str(again), "--set", "rollout.concurrency=1", "--set", "policy.batch_rows=3")
     assert (again / "trees.jsonl").read_bytes() == Path("chain/trees.jsonl").read_bytes()
 
 
@@ -101,8 +98,7 @@ def test_the_loop_is_its_stages_one_by_one(tmp_path: Path) -> None:
         path = tmp_path / "one" / left
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     words = ("train", str(tmp_path / "one"), "--model", "sft/checkpoint", "--overwrite")
-    done = agentcli(*words, "--set", "train.reference=sft/checkpoint")
-    assert done.code == 0, done
+    succeeded(*words, "--set", "train.reference=sft/checkpoint")
     weights = "checkpoint/model.safetensors"
     assert (tmp_path / "one" / weights).read_bytes() == Path("rl/iteration_000", weights).read_bytes()
 
@@ -128,8 +124,7 @@ def test_an_adapter_is_trained_and_exported_whole(tmp_path: Path) -> None:
     settings = ("--set", "train.lora.rank=2", "--set", "train.credit=gigpo", "--model", "sft/checkpoint")
     assert agentcli("train", run, "--overwrite", *settings).code == 0
     out = tmp_path / "whole"
-    done = agentcli("export", run, "--to", "model", "-o", str(out))
-    assert done.code == 0, done
+    succeeded("export", run, "--to", "model", "-o", str(out))
     assert sees(str(out))
     assert (out / "processor_config.json").is_file()
 

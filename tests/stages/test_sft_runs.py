@@ -23,7 +23,7 @@ from bad_input_runs import (
     untouched,
     write,
 )
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from refusal import refused
 
 __all__ = ["folder"]
@@ -135,8 +135,7 @@ def test_a_torn_last_line_of_the_second_run_is_a_tree_still_owed() -> None:
 def test_of_demonstrations_that_have_not_ended_it_says_so() -> None:
     assert "has not ended" not in agentcli("sft", "runs/demos", *ON[:-1], "whole").stderr
     Path("runs/demos/manifest.json").unlink()
-    answer = agentcli("sft", "runs/demos", *ON[:-1], "part")
-    assert answer.code == 0, answer
+    answer = succeeded("sft", "runs/demos", *ON[:-1], "part")
     assert "warning: runs/demos/trees.jsonl: demos has not ended; go on with: agentcli demos --resume" in answer.stderr
 
 
@@ -156,8 +155,7 @@ def test_resumed_with_other_runs_it_is_refused(finished: bool) -> None:
         for dry in ((), ("--dry-run",)):
             refused(untouched(("sft", *runs, *ON, "--resume", *dry)), 2, said, "--resume")
     before = contents()
-    answer = agentcli(*BOTH, "--resume")
-    assert answer.code == 0, answer
+    answer = succeeded(*BOTH, "--resume")
     assert (contents() == before) == finished
     assert ("nothing is owed" in answer.stderr) == finished
 

@@ -8,7 +8,7 @@ import pytest
 from agentcli.credit.registry import make as make_credit
 from agentcli.environments.registry import make_world
 from agentcli.stages.layers import find_preset, resolve
-from command_line import agentcli
+from command_line import succeeded
 
 OF_002 = ("rewardflow-sokoban", "gigpo-sokoban", "grpo-sokoban", "rloo-sokoban")
 
@@ -58,14 +58,12 @@ def test_every_value_says_where_it_comes_from(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OF_002)
-def test_its_commands_are_accepted(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_commands_are_accepted(name: str, empty_folder: Path) -> None:
     """As typed, but for --dry-run; the one that evaluates names what was trained."""
-    monkeypatch.chdir(tmp_path)
     commands = re.findall(r"^#   agentcli (.+)$", text_of(name), re.MULTILINE)
     assert len(commands) == 2
     for command in commands:
         words = shlex.split(command)
         if "--model" not in words:
             words += ["--preset", name, "--model", "Qwen/Qwen2.5-VL-3B-Instruct"]
-        done = agentcli(*words, "--dry-run")
-        assert done.code == 0, done
+        succeeded(*words, "--dry-run")

@@ -53,8 +53,7 @@ from small_study import STUDY
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def file(empty_folder: Path) -> Path:
     path = Path("s.yaml")
     path.write_text(STUDY, encoding="utf-8")
     return path
@@ -327,15 +326,14 @@ def test_a_part_that_fails_stops_only_what_needs_it(tmp_path: Path, file: Path) 
     assert not (tmp_path / "logs/grpo 0.log").exists()
 
 
-def test_the_example_of_the_help_page_plans_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_example_of_the_help_page_plans_and_writes_nothing(empty_folder: Path) -> None:
     words = shlex.split(all_commands()["study",].example)[1:]
     answer = in_process(*words, "--dry-run", "--json")
     assert answer.code == 0, answer.stderr
     planned = json.loads(answer.stdout)
     assert planned["counts"] == {"parts": 40, "commands left": 72}
     assert planned["outputs"][0] == "runs/credit/0/demos"
-    assert list(tmp_path.iterdir()) == []
+    assert list(empty_folder.iterdir()) == []
 
 
 def test_without_a_file_the_shipped_studies_are_listed() -> None:

@@ -20,7 +20,7 @@ from agentcli.stages.session import Invocation, Session
 from agentcli.stages.tally import Tally, counted, share_of_success
 from bad_input_runs import MODEL, START, folder
 from chat_server import ChatServer, completion
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from grown_runs import toy
 from refusal import refused
 
@@ -236,8 +236,7 @@ def test_policies_without_a_model_and_experts_with_faults_are_not_warned_of(meth
     for policy in ("random", "search", "expert") if method == "chain" else ("search", "expert"):
         assert warnings_of(agentcli("rollout", *plain, f"new/{policy}", "--policy", policy).stderr) == []
     faulty = ("--set", "demos.noise=0.5", "--set", "demos.stray=0.4", "--set", "demos.keep=all")
-    answer = agentcli("demos", *plain, "new/demos", *faulty)
-    assert answer.code == 0, answer
+    answer = succeeded("demos", *plain, "new/demos", *faulty)
     assert warnings_of(answer.stderr) == []
     counts = read_json(Path("new/demos/manifest.json"), Manifest).stages["demos"].counts
     assert (counts["malformed_responses"], counts["cut_responses"]) == (0, 0)
@@ -272,8 +271,7 @@ def test_a_loop_says_in_which_iteration_nothing_can_be_read_once() -> None:
         "--set",
         "policy.max_tokens=4",
     )
-    answer = agentcli(*loop)
-    assert answer.code == 0, answer
+    answer = succeeded(*loop)
     lines = warnings_of(answer.stderr)
     assert [line.partition(": ")[0] for line in lines] == ["iteration_000", "iteration_001"]
     assert all("policy.max_tokens=16" in line for line in lines)
@@ -311,8 +309,7 @@ def test_errored_tasks_are_told_and_resume_is_what_mends_them(name: str) -> None
     answer = agentcli(*words, "--set", fault)
     assert answer.code == 1
     assert f"{split}/1" in answer.stderr.splitlines()[-1]
-    answer = agentcli(*words, "--set", fault, "--overwrite", "--set", "rollout.most_errored=1")
-    assert answer.code == 0, answer
+    answer = succeeded(*words, "--set", fault, "--overwrite", "--set", "rollout.most_errored=1")
     (line,) = warnings_of(answer.stderr)
     assert f"{split}/1" in line
     for begun in Path("new/settings").iterdir():
@@ -374,8 +371,7 @@ def test_success_after_a_resume_is_that_of_all(name: str, kept: int) -> None:
     """On the terminal and in the log, also when the manifest alone is missing. Three steps are enough for two tasks of four."""
     words = (*SAMPLING[name], "-c", "toy.yaml", "--policy", "search", "--max-steps", "3", "-o", "new")
     words += ("--count", "7") if name == "demos" else ()
-    whole = agentcli(*words)
-    assert whole.code == 0, whole
+    succeeded(*words)
     path = next(iter([*Path("new").glob("trees.jsonl"), *Path("new").glob("evaluation/*.jsonl")]))
     lines = path.read_bytes().splitlines(keepends=True)
     if name in ("rollout", "demos"):
@@ -389,8 +385,7 @@ def test_success_after_a_resume_is_that_of_all(name: str, kept: int) -> None:
     for left in (kept * per_task, len(lines)):
         path.write_bytes(b"".join(lines[:left]))
         Path("new/manifest.json").unlink()
-        again = agentcli(*words, "--resume")
-        assert again.code == 0, again
+        again = succeeded(*words, "--resume")
         assert f", success {mean:.2f}, " in again.stderr, (again.stderr, shares)
         assert path.read_bytes() == b"".join(lines)
         newest = max(Path("new/logs").iterdir()) if left < len(lines) else None
@@ -415,8 +410,7 @@ def test_forks_that_are_nearly_all_after_the_first_step_are_warned_of(early: int
 )
 def test_spark_without_a_word_of_explore_is_warned_of(policy: str, branch: str, warned: bool) -> None:
     chosen = ("--policy", policy, "--set", f"rollout.branch={branch}", "-o", "new/x")
-    answer = agentcli(
+    answer = succeeded(
         "rollout", "-c", "toy.yaml", "--set", "rollout.method=spark", "--set", "rollout.leaves=4", *chosen
     )
-    assert answer.code == 0, answer
     assert ["demos --annotate" in line for line in warnings_of(answer.stderr)] == [True] * warned

@@ -7,7 +7,7 @@ import pytest
 from agentcli.records.files import RecordWriter, read_json, read_records
 from agentcli.records.types import Manifest, Tree
 from bad_input_runs import START, folder
-from command_line import agentcli
+from command_line import succeeded
 
 __all__ = ["folder"]
 TRAIN = ("train", "runs/x", "--model", START, "--overwrite")
@@ -16,8 +16,7 @@ TRAIN = ("train", "runs/x", "--model", START, "--overwrite")
 def said(*changes: str) -> list[str]:
     """The lines of a training with these settings that are about log-probabilities."""
     sets = [word for change in changes for word in ("--set", change)]
-    done = agentcli(*TRAIN, *sets)
-    assert done.code == 0, done.stderr
+    done = succeeded(*TRAIN, *sets)
     return [line for line in done.stderr.splitlines() if "recompute_logprobs" in line or "gap_mean" in line]
 
 
@@ -27,8 +26,7 @@ def test_trees_that_are_still_to_come_are_said() -> None:
     known = json.loads(manifest.read_text(encoding="utf-8"))
     del known["stages"]["rollout"]
     manifest.write_text(json.dumps(known), encoding="utf-8")
-    done = agentcli(*TRAIN)
-    assert done.code == 0, done.stderr
+    done = succeeded(*TRAIN)
     assert "warning: runs/x/trees.jsonl: rollout has not ended; go on with: agentcli rollout --resume" in done.stderr
 
 

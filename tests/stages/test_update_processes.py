@@ -14,7 +14,7 @@ import torch
 from agentcli.records.files import read_records
 from agentcli.training.loop.snapshots import FILE
 from agentcli.training.metrics import TrainMetrics
-from command_line import agentcli
+from command_line import succeeded
 from compared_loops import made
 from kill_and_resume import digest
 from processes import as_here, below
@@ -33,22 +33,18 @@ SHARED_BY_TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-nod
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(empty_folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a policy of the toy world and its settings."""
     base = made(tmp_path_factory.getbasetemp())
     for name in ("toy.yaml", "sft"):
-        (tmp_path / name).symlink_to(base / name)
-    monkeypatch.chdir(tmp_path)
+        (empty_folder / name).symlink_to(base / name)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    return tmp_path
+    return empty_folder
 
 
 def loop(out: str, *changes: str, iterations: int = 3) -> dict[str, str]:
     """The digest of a loop."""
-    answer = agentcli(
-        *LOOP, "-q", "--iterations", str(iterations), *(f"--set={change}" for change in changes), "-o", out
-    )
-    assert answer.code == 0, answer
+    succeeded(*LOOP, "-q", "--iterations", str(iterations), *(f"--set={change}" for change in changes), "-o", out)
     return digest(Path(out))
 
 
@@ -147,6 +143,5 @@ def test_whatever_is_killed_nothing_is_left_and_a_resume_has_the_same_bytes(
         assert f"process {rank} of {processes} ended with SIGKILL" in " ".join(ended.shown.split())
         assert "--resume" in ended.shown
     assert not Path("parts/iteration_000/checkpoint").exists()
-    resumed = agentcli(*words, "--resume", "-q")
-    assert resumed.code == 0, resumed
+    succeeded(*words, "--resume", "-q")
     assert digest(Path("parts")) == whole(processes)

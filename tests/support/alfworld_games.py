@@ -1,10 +1,9 @@
 """What the ALFWorld tests share: small settings, one cache for the whole session, episodes played in the real engine."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from agentcli.environments.protocol import Context, Engine, Observation
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.worlds.alfworld.options import KINDS
@@ -32,25 +31,3 @@ def some_of_each_kind(world: AlfworldWorld, count: int, split: str = "train") ->
     """The first `count` tasks of every task type, in order of type."""
     tasks = world.tasks(split)
     return [task for kind in KINDS for task in [task for task in tasks if task.kind == kind][:count]]
-
-
-def play(engine: Engine, task: Task, choose: Callable[[Context], str], limit: int) -> tuple[Context, Observation]:
-    """One episode of at most `limit` steps: the whole past, and the last observation."""
-    start = engine.start(task)
-    observation = start.observation
-    context = Context(
-        task=task, instruction=start.instruction, observations=(observation.text,), admissible=observation.actions
-    )
-    for _ in range(limit):
-        action = choose(context)
-        observation = engine.step(action)
-        context = Context(
-            task=task,
-            instruction=start.instruction,
-            observations=(*context.observations, observation.text),
-            actions=(*context.actions, action),
-            admissible=observation.actions,
-        )
-        if observation.end:
-            break
-    return context, observation

@@ -130,10 +130,10 @@ def built(base: Path) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, no_variables: None, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """A copy of the finished runs as the current folder: toy.yaml, panel.json and runs/demos, sft, x, lora, loop, latest."""
-    for name in [name for name in os.environ if name.startswith("AGENTCLI_")]:
-        monkeypatch.delenv(name)
     shutil.copytree(built(tmp_path_factory.getbasetemp()), tmp_path / "here", symlinks=True)
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"

@@ -3,10 +3,12 @@
 import contextlib
 import dataclasses
 import io
+import json
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import typer
@@ -14,7 +16,9 @@ from agentcli.cli.app import command_tree, main, without_help
 from agentcli.cli.call import Call, register
 from agentcli.cli.command import Command
 from agentcli.cli.typed import typed_settings
+from agentcli.records.files import read_records
 from agentcli.records.settings import Settings
+from agentcli.records.types import Tree
 from agentcli.stages.layers import resolve
 from typer.testing import CliRunner
 
@@ -47,14 +51,30 @@ def agentcli(*words: str) -> Answer:
     return Answer(code, stdout.getvalue(), stderr.getvalue())
 
 
+def json_lines(text: str) -> list[dict[str, Any]]:
+    """What --json printed, one object a line."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def trees_of(run: Path | str) -> list[Tree]:
+    """The trees that a run has written."""
+    return list(read_records(Path(run, "trees.jsonl"), Tree))
+
+
+def succeeded(*words: str) -> Answer:
+    """The answer of a command line that must end well."""
+    answer = agentcli(*words)
+    assert answer.code == 0, (words, answer)
+    return answer
+
+
 def chained(folder: Path, settings: str, commands: Iterable[Sequence[str]]) -> Path:
     """`folder`, made with `settings` as toy.yaml and what `commands` leave there; each must end well."""
     folder.mkdir(exist_ok=True)
     with contextlib.chdir(folder):
         Path("toy.yaml").write_text(settings, encoding="utf-8")
         for words in commands:
-            done = agentcli(*words)
-            assert done.code == 0, (words, done)
+            succeeded(*words)
     return folder
 
 

@@ -1,5 +1,7 @@
 """Two finished runs of the toy world to compare."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,7 @@ import msgspec
 import refusal
 from agentcli.analysis.compare import compare
 from agentcli.exploration.settings import evaluation_class
+from agentcli.records.files import write_json
 from agentcli.records.settings import (
     EnvironmentSettings,
     PolicySettings,
@@ -48,6 +51,13 @@ def compared(*places: Path | str, labels: tuple[str, ...] = ()) -> dict[str, Any
     """The comparison as `--json` prints it."""
     plain: dict[str, Any] = msgspec.to_builtins(compare([Path(place) for place in places], labels, Progress()))
     return plain
+
+
+def edit(path: str, change: Callable[[dict[str, Any]], Any]) -> None:
+    """The JSON of a file changed."""
+    value = json.loads(Path(path).read_bytes())
+    change(value)
+    write_json(Path(path), value)
 
 
 def refused(*words: str, code: int) -> str:

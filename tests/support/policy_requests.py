@@ -1,10 +1,11 @@
 """Requests and words that the tests of this folder share."""
 
+import asyncio
 import random
 from typing import Any
 
 from agentcli.environments.protocol import Context
-from agentcli.policies.protocol import Request
+from agentcli.policies.protocol import Policy, Reply, Request
 from agentcli.prompts.protocol import Message, Moment
 from agentcli.prompts.tagged import Tagged
 from agentcli.records.types import Task
@@ -35,3 +36,18 @@ def make_requests(count: int, seed: int, **changes: Any) -> list[Request]:
         make_request(" ".join(rng.choices(ENTITIES, k=rng.randint(3, 70))), rng.getrandbits(64), **changes)
         for _ in range(count)
     ]
+
+
+def all_replies(policy: Policy, requests: list[Request], concurrency: int = 64) -> list[Reply]:
+    """All replies, at most `concurrency` requests in flight."""
+
+    async def run() -> list[Reply]:
+        limit = asyncio.Semaphore(concurrency)
+
+        async def one(request: Request) -> Reply:
+            async with limit:
+                return await policy.respond(request)
+
+        return await asyncio.gather(*map(one, requests))
+
+    return asyncio.run(run())

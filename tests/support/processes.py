@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,21 @@ SECONDS = 120.0
 def as_here() -> dict[str, str]:
     """The environment of a process that imports what this one can."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+
+
+BY_TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+"""Begins the words of a program that two processes run."""
+
+
+def well_ended(*words: str | Path, folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    """Python with these words, a process that must end well; it has one thread and no GPU."""
+    environment = {**as_here(), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, *words]
+    ended = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False
+    )
+    assert ended.returncode == 0, ended.stderr[-6000:]
+    return ended
 
 
 def below(process: int) -> list[int]:

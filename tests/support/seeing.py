@@ -1,6 +1,5 @@
 """A tiny policy that sees, its pictures, and trees that it sampled with real replies."""
 
-import asyncio
 import io
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,7 +7,7 @@ from typing import Any
 
 from agentcli.environments.protocol import Picture
 from agentcli.policies.hf import TransformersPolicy
-from agentcli.policies.protocol import Reply, Request
+from agentcli.policies.protocol import Request
 from agentcli.policies.sight import Eyesight
 from agentcli.policies.tiny import look_of, make_processor, make_seeing_model, make_tokenizer
 from agentcli.prompts.protocol import Message
@@ -17,7 +16,7 @@ from agentcli.records.settings import PolicySettings
 from agentcli.records.training_settings import TinySettings
 from agentcli.records.types import Ledger, Outcome, Step, Task, Tree
 from PIL import Image
-from policy_requests import make_request
+from policy_requests import all_replies, make_request
 from tiny_rollout import credit_of, write
 
 SIDE = 16
@@ -55,21 +54,6 @@ def shown(number: int, pictures: int = 1, **changes: Any) -> Request:
     return make_request(seed=number, message=Message((text, *parts)), **changes)
 
 
-def replies(policy: TransformersPolicy, requests: list[Request], concurrency: int = 64) -> list[Reply]:
-    """All replies, at most `concurrency` requests in flight."""
-
-    async def run() -> list[Reply]:
-        limit = asyncio.Semaphore(concurrency)
-
-        async def one(request: Request) -> Reply:
-            async with limit:
-                return await policy.respond(request)
-
-        return await asyncio.gather(*map(one, requests))
-
-    return asyncio.run(run())
-
-
 def seeing_rollout(folder: Path, count: int = 4) -> SimpleNamespace:
     """Files `trees`, `credit` and `model`: chains of three steps, sampled from a policy that sees."""
     policy = seeing_policy()
@@ -78,7 +62,7 @@ def seeing_rollout(folder: Path, count: int = 4) -> SimpleNamespace:
     sight.processor.save_pretrained(folder / "model")
     requests = [shown(number) for number in range(3 * count)]
     trees = []
-    answered = list(zip(requests, replies(policy, requests), strict=True))
+    answered = list(zip(requests, all_replies(policy, requests), strict=True))
     for number in range(count):
         steps = []
         for place, (request, reply) in enumerate(answered[3 * number : 3 * number + 3]):

@@ -9,6 +9,7 @@ from agentcli.policies.chat import prompt_ids
 from agentcli.prompts.protocol import Answer
 from agentcli.records.files import RecordWriter
 from agentcli.records.types import Credit, Ledger, Outcome, Step, StepCredit, StopReason, Task, Tree
+from transformers import AutoModelForCausalLM
 
 WORDS = [f"word{letter}{other}" for letter in "abcdef" for other in "abcdefgh"]
 SHAPES = [[None, 0, 0, 1, 2], [None, 0, 1, None, 3, 4], [None, 0, 1, 2]]
@@ -74,6 +75,25 @@ def at_temperatures(trees, temperatures, model, tokenizer):
             prompt = prompt_ids(tokenizer, step.prompt)
             step.logprobs = [round(value, 6) for value in logprobs_alone(model, prompt, step.token_ids, temperature)]
     return trees
+
+
+def moved_model(rollout, folder, seed):
+    """A reference that is not the policy, saved in `folder`."""
+    model = AutoModelForCausalLM.from_pretrained(rollout.model, dtype=torch.float32)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.03 * torch.randn(parameter.shape, generator=generator)
+    model.save_pretrained(folder)
+    rollout.tokenizer.save_pretrained(folder)
+    return model
+
+
+def assert_same(one, other, atol=0.0):
+    """Holds that two models have the same weights."""
+    assert one.keys() == other.keys()
+    for name in one:
+        torch.testing.assert_close(one[name], other[name], atol=atol, rtol=0)
 
 
 def write(path, records):

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import torch
 from agentcli.policies.chat import prompt_ids
 from agentcli.policies.load import load_model, load_tokenizer
-from agentcli.records.files import RecordWriter
 from agentcli.records.training_settings import TrainSettings
 from agentcli.records.types import Credit, Ledger, Outcome, Step, StepCredit, StopReason, Task, Tree
 from agentcli.training.critic import load_critic, state_values
@@ -59,14 +58,6 @@ def credit_of(taken: list[Taken], value: float = 0.0) -> list[Credit]:
         entry = StepCredit(step=0, advantage=one.reward - value, parts=parts)
         credits.append(Credit(task=f"task-{number}", method="test", steps=[entry]))
     return credits
-
-
-def write(path: Path, records: list[Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with RecordWriter(path) as writer:
-        for record in records:
-            writer.write(record)
-    return path
 
 
 def trained(

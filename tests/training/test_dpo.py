@@ -19,7 +19,7 @@ from agentcli.training.steps import read_pairs
 from pair_trees import FORKED, GROUP, HOPELESS, PATHS, pair_tree
 from refusal import refused
 from safetensors.torch import load_file
-from tiny_rollout import logprobs_alone, write
+from tiny_rollout import assert_same, logprobs_alone, moved_model, write
 from transformers import AutoModelForCausalLM
 
 BETA = 0.5
@@ -38,13 +38,7 @@ def sampled(rollout):
 @pytest.fixture(scope="module")
 def elsewhere(rollout):
     """A reference that is not the policy."""
-    model = AutoModelForCausalLM.from_pretrained(rollout.model, dtype=torch.float32)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.03 * torch.randn(parameter.shape, generator=generator)
-    model.save_pretrained(rollout.folder / "elsewhere")
-    rollout.tokenizer.save_pretrained(rollout.folder / "elsewhere")
+    moved_model(rollout, rollout.folder / "elsewhere", 0)
     return rollout.folder / "elsewhere"
 
 
@@ -72,12 +66,6 @@ FILES = ("reference", "optimizer_in", "optimizer_out", "progress", "snapshot")
 
 def timeless(lines):
     return [msgspec.structs.replace(line, seconds=0.0) for line in lines]
-
-
-def assert_same(one, other, atol=0.0):
-    assert one.keys() == other.keys()
-    for name in one:
-        torch.testing.assert_close(one[name], other[name], atol=atol, rtol=0)
 
 
 def closed_form(trees, tokenizer, policy, reference):

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from refusal import refused
 from safetensors.torch import load_file
 from stopping import Stopped, left
-from tiny_rollout import logprobs_alone
+from tiny_rollout import logprobs_alone, write
 from transformers import AutoModelForCausalLM
-from valued import BETTER, STATES, WORSE, Taken, chance, credit_of, trained, trees_of, value, write
+from valued import BETTER, STATES, WORSE, Taken, chance, credit_of, trained, trees_of, value
 
 FIRST, SECOND = STATES
 TAKEN = [

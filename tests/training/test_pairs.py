@@ -3,9 +3,10 @@
 from collections import Counter
 from itertools import product
 
+import credit_trees
 import msgspec
 import pytest
-from agentcli.records.types import Ledger, Outcome, Step, Task, Tree
+from agentcli.records.types import Outcome, Tree
 from agentcli.training.steps import PairCounts, read_pairs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,24 +30,10 @@ def ids(pair):
 def group(successes, failures):
     """One tree of single-step trajectories, each with a token of its own."""
     outcomes = [Outcome.SUCCESS] * successes + [Outcome.FAILURE] * failures
-    steps = [
-        Step(
-            id=index,
-            parent=None,
-            prompt="",
-            response="",
-            token_ids=[index],
-            logprobs=[-1.0],
-            observation="",
-            state="",
-            next_state="",
-            next_observation="",
-            outcome=outcome,
-        )
-        for index, outcome in enumerate(outcomes)
-    ]
-    task = Task(id="task", world="test", split="train", kind="any")
-    return Tree(task=task, instruction="", method="chain", seed=0, steps=steps, ledger=Ledger())
+    steps = []
+    for index, outcome in enumerate(outcomes):
+        steps.append(credit_trees.step(index, None, token_ids=[index], logprobs=[-1.0], outcome=outcome))
+    return credit_trees.tree(*steps)
 
 
 def test_every_success_meets_every_failure_without_what_they_share(trees, tmp_path):

@@ -17,7 +17,8 @@ from agentcli.training.steps import Row
 from refusal import refused
 from safetensors.torch import load_file
 from stopping import Stopped, left, stop_after
-from valued import BETTER, STATES, WORSE, Taken, chance, credit_of, trained, trees_of, value, write
+from tiny_rollout import write
+from valued import BETTER, STATES, WORSE, Taken, chance, credit_of, trained, trees_of, value
 
 STATE = STATES[0]
 TAKEN = [Taken(STATE, BETTER, 1.0), Taken(STATE, WORSE, 0.0), Taken(STATE, WORSE, 0.0), Taken(STATE, BETTER, 1.0)] * 2

@@ -10,7 +10,8 @@ from agentcli.training.critic import read_scores
 from refusal import refused
 from safetensors.torch import load_file
 from stopping import Stopped, left, stop_after
-from valued import BETTER, STATES, WORSE, Taken, credit_of, trained, trees_of, write
+from tiny_rollout import write
+from valued import BETTER, STATES, WORSE, Taken, credit_of, trained, trees_of
 
 ALONE = {"observation": "", "state": "", "next_state": "", "next_observation": ""}
 WORTH = {(STATES[0], BETTER): 1.0, (STATES[0], WORSE): 0.25, (STATES[1], BETTER): 0.0, (STATES[1], WORSE): 0.5}

@@ -4,7 +4,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-from agentcli.environments.protocol import Context, Forkable, Observation, Picture, World
+from agentcli.environments.protocol import Forkable, Observation, Picture, World
 from agentcli.environments.registry import make_world
 from agentcli.records.pictures import fault_of
 from agentcli.records.settings import EnvironmentSettings
@@ -12,6 +12,7 @@ from agentcli.worlds.ezpoints import draw_cards, read_cards
 from agentcli.worlds.sokoban.rules import FLOOR, PLAYER, TARGET
 from agentcli.worlds.sokoban.world import draw_room, read_room
 from PIL import Image
+from playing import opened
 from refusal import refused
 
 WORLDS = ("sokoban", "ezpoints")
@@ -92,15 +93,7 @@ def test_the_tutor_reads_the_picture_as_it_reads_the_words(name: str) -> None:
     for options in ({"pictures": True}, {}):
         world: Any = made(name, **options)
         task = world.tasks("train")[3]
-        start = world.engine().start(task)
-        observation = start.observation
-        context = Context(
-            task=task,
-            instruction=start.instruction,
-            observations=(observation.text,),
-            admissible=observation.actions,
-            pictures=observation.pictures,
-        )
+        context = opened(world.engine(), task)
         advice.append(world.next(context, 7, world.habits()))
         if options:
             assert not any(sign in world.compact(context) for sign in ("box", "cards"))

@@ -14,6 +14,7 @@ from agentcli.worlds.tunnel.rules import Spot, Tunnel, TunnelOptions, draw_game
 from agentcli.worlds.tunnel.world import TunnelEngine, TunnelHabits, TunnelWorld
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from playing import play
 
 KNOBS = st.builds(
     TunnelOptions,
@@ -205,26 +206,14 @@ def test_the_searching_expert_wins_and_its_prompt_tells_enough(options: TunnelOp
 
 def played(made: TunnelWorld, seed: int, habits: TunnelHabits) -> tuple[Context, str | None]:
     """The context in front of the last action of the searching expert, and how its game ended."""
-    engine = made.engine()
-    task = made.tasks("train")[0]
-    start = engine.start(task)
-    seen = start.observation
-    context = Context(task=task, instruction="", observations=(seen.text,), admissible=seen.actions)
-    for _ in range(200):
-        before = context
+
+    def choose(context: Context) -> str:
         action = made.next(context, seed, habits).action
-        assert action in seen.actions
-        seen = engine.step(action)
-        if seen.end is not None:
-            return before, seen.end
-        context = Context(
-            task=task,
-            instruction="",
-            observations=(*context.observations, seen.text),
-            actions=(*context.actions, action),
-            admissible=seen.actions,
-        )
-    return context, None
+        assert action in context.admissible
+        return action
+
+    contexts, last = play(made.engine(), made.tasks("train")[0], choose, 200)
+    return contexts[-2 if last.end else -1], last.end
 
 
 def test_the_prompt_names_the_doors_that_were_tried() -> None:

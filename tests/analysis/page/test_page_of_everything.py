@@ -1,7 +1,6 @@
 """The same page for a run of every world and of every method: it holds what the files hold, and nothing in it is made for one."""
 
 import base64
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,8 @@ from agentcli.records.pictures import read_picture
 from agentcli.records.siblings import named_action
 from agentcli.records.types import Tree
 from agentcli.reports.page.document import script
-from command_line import agentcli
+from alfworld_games import game_cache  # noqa: F401
+from command_line import agentcli, succeeded
 from grown_runs import roll, toy
 from pages import prompts_of, rows_of, unpacked, viewed
 from refusal import refused
@@ -37,21 +37,12 @@ JUDGED = ("--method", "rare-tool")
 SLOW = {"alfworld", "scienceworld", "textworld"}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AGENTCLI_CACHE", str(tmp_path_factory.getbasetemp() / "alfworld"))
-        patch.delenv("ALFWORLD_DATA", raising=False)
-        yield
-
-
 def rolled(run: Path, world: str) -> Path:
     """Two trees of a world, grown by its expert."""
     options = [word for option in OPTIONS.get(world, ()) for word in ("--set", f"environment.options.{option}")]
     small = ("--tasks", "2", "--max-steps", "4", "--leaves", "2", "--policy", "expert")
     words = JUDGED if world == "tool_qa" else ()
-    answer = agentcli("rollout", "--env", world, *small, *options, *words, "-o", str(run), "-q")
-    assert answer.code == 0, answer
+    succeeded("rollout", "--env", world, *small, *options, *words, "-o", str(run), "-q")
     return run
 
 
@@ -122,8 +113,7 @@ def test_a_picture_that_was_altered_is_no_part_of_a_page(tmp_path: Path) -> None
 def test_a_dry_run_reads_all_and_writes_nothing(tmp_path: Path) -> None:
     run = rolled(tmp_path / "run", "ezpoints")
     page = tmp_path / "page.html"
-    answer = agentcli("view", str(run), "-o", str(page), "--dry-run")
-    assert answer.code == 0
+    answer = succeeded("view", str(run), "-o", str(page), "--dry-run")
     preview = yaml.safe_load(answer.stdout)
     assert preview["counts"] == {"runs": 1, "trees": 2}
     assert preview["outputs"] == [str(page)]

@@ -15,7 +15,7 @@ from agentcli.environments.engines import link
 from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.errors import EngineError
 from agentcli.records.settings import EnvironmentSettings
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from pools import grow, tasks_of, toy, with_pool
 from processes import as_here, below, wait_until_gone
 from refusal import refused
@@ -72,21 +72,16 @@ def test_every_command_plays_as_this_python_does(snapshots: bool, tmp_path: Path
     assert states(with_worker(here, ["env", PACKAGES, *shell])) == expected
 
 
-def test_a_rollout_gives_the_same_bytes_and_is_resumed_with_another_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    worker = ("--set", f"environment.worker={in_place_of_ssh(tmp_path)}")
+def test_a_rollout_gives_the_same_bytes_and_is_resumed_with_another_worker(empty_folder: Path) -> None:
+    worker = ("--set", f"environment.worker={in_place_of_ssh(empty_folder)}")
     words = ("rollout", "--env", "ezpoints", "--policy", "expert", "--method", "spark", "-q", "--seed", "5")
     assert agentcli(*words, "--tasks", "4", "-o", "here").code == 0
-    done = agentcli(*words, "--tasks", "4", *worker, "-o", "there")
-    assert done.code == 0, done
+    succeeded(*words, "--tasks", "4", *worker, "-o", "there")
     whole = Path("here/trees.jsonl").read_bytes()
     assert Path("there/trees.jsonl").read_bytes() == whole
     lines = whole.splitlines(keepends=True)
     Path("there/trees.jsonl").write_bytes(b"".join(lines[:2]))
-    resumed = agentcli(*words, "--tasks", "4", "-o", "there", "--resume")
-    assert resumed.code == 0, resumed
+    succeeded(*words, "--tasks", "4", "-o", "there", "--resume")
     assert Path("there/trees.jsonl").read_bytes() == whole
 
 

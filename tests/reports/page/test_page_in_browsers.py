@@ -12,7 +12,7 @@ from agentcli.records.trees import leaves, path
 from agentcli.records.types import Credit, Outcome, Task, Tree
 from agentcli.reports.page import document
 from browsers import Browser
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from credit_trees import move, step, tree
 from grown_runs import grown
 from pages import rows_of, unpacked
@@ -85,8 +85,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def view(run: Path, page: Path, *words: str) -> Path:
-    answer = agentcli("view", str(run), "-o", str(page), "-q", "--overwrite", *words)
-    assert answer.code == 0, answer
+    succeeded("view", str(run), "-o", str(page), "-q", "--overwrite", *words)
     return page
 
 

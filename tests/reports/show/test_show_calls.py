@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import agentcli
+from command_line import agentcli, succeeded
 from refusal import refused
 
 PRESET = """
@@ -20,8 +20,7 @@ rollout: {method: rare-tool, leaves: 2, judge: {kind: tool-judge}}
 def _run(tmp_path: Path) -> Iterator[None]:
     (tmp_path / "quiz.yaml").write_text(PRESET, encoding="utf-8")
     with contextlib.chdir(tmp_path):
-        done = agentcli("rollout", "--preset", "./quiz.yaml", "-q", "-o", "x")
-        assert done.code == 0, done
+        succeeded("rollout", "--preset", "./quiz.yaml", "-q", "-o", "x")
         yield
 
 
@@ -31,8 +30,7 @@ def test_shares_by_step() -> None:
     assert together["calls"] == {"answer": 12, "weigh": 12}
     assert (first["step"], first["calls"], first["entropy"]) == (1, {"weigh": 12}, 0.0)
     assert second["calls"] == {"answer": 12}
-    table = agentcli("show", "x", "--calls")
-    assert table.code == 0
+    table = succeeded("show", "x", "--calls")
     assert "weigh" in table.stderr + table.stdout
 
 
@@ -51,8 +49,7 @@ def test_words_in_the_place_of_scores_are_shown() -> None:
     file = Path("x/trees.jsonl")
     text = file.read_text(encoding="utf-8").replace('"chosen":7.0', '"chosen":"fair"')
     file.write_text(text.replace('"process_ok":1.0', '"process_ok":"per\\nhaps"'), encoding="utf-8")
-    table = agentcli("show", "x", "1", "--calls")
-    assert table.code == 0, table
+    table = succeeded("show", "x", "1", "--calls")
     assert "fair" in table.stdout
     assert "per haps" in table.stdout
 

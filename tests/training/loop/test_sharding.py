@@ -1,8 +1,5 @@
 """Two processes that share a model (FSDP2) leave what one leaves, and resume with the same bits."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from agentcli.training.loop.distributed import check_shared
 from agentcli.training.metrics import SftMetrics, TrainMetrics
 from agentcli.training.objectives import check_sharding
 from command_line import agentcli
+from processes import BY_TWO, well_ended
 from refusal import refused
 from safetensors.torch import load_file
 from sharded_worker import KINDS, TRAININGS, UPDATES, settings_of, start_of
@@ -46,16 +44,7 @@ def folder(rollout, tmp_path_factory):
     model.to(torch.bfloat16).save_pretrained(folder / "full")
     rollout.tokenizer.save_pretrained(folder / "full")
     worker = Path(__file__).parents[2] / "support" / "sharded_worker.py"
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [sys.executable, *launch, worker, folder],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-6000:]
+    well_ended(*BY_TWO, worker, folder)
     for training, kind in EACH:
         start = start_of(folder, kind)
         TRAININGS[training](start, folder / f"{training}-{kind}-alone", **settings_of(training, kind, start.model))
@@ -160,16 +149,14 @@ def test_what_cannot_be_shared_is_refused(rollout):
         ("eval", "--preset", "quickstart", "--model", "model", "-o", "new"),
     ],
 )
-def test_trees_do_not_grow_in_several_processes(tmp_path, monkeypatch, words):
-    monkeypatch.chdir(tmp_path)
+def test_trees_do_not_grow_in_several_processes(empty_folder, monkeypatch, words):
     monkeypatch.setenv("WORLD_SIZE", "2")
     answer = agentcli(*words, "--dry-run")
     refused(answer, names="2 processes", remedy="without torchrun")
 
 
-def test_a_dry_run_refuses_one_process(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "demos").mkdir()
-    (tmp_path / "demos" / "trees.jsonl").touch()
+def test_a_dry_run_refuses_one_process(empty_folder):
+    (empty_folder / "demos").mkdir()
+    (empty_folder / "demos" / "trees.jsonl").touch()
     sft = agentcli("sft", "demos", "--model", "tiny", "--set", "sft.sharding=fsdp", "--dry-run")
     refused(sft, names="sft.sharding", remedy="torchrun")

@@ -4,7 +4,6 @@ same bits.
 
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,17 +11,15 @@ from pathlib import Path
 import pytest
 from agentcli.training.loop.snapshots import FILE
 from bad_input_runs import built
-from processes import as_here
+from processes import BY_TWO, as_here, well_ended
 from snapshot_kills import second, struck_at_a_snapshot
 from stopping import left
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 900.0
-
 CHANGES = ("train.sharding=fsdp", "train.epochs=20", "train.save_every_updates=7")
 TRAIN = ("train", "runs/x", *(f"--set={change}" for change in CHANGES))
-SHARED_BY_TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "agentcli")
+SHARED_BY_TWO = (*BY_TWO, "-m", "agentcli")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -36,15 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def finish(folder: Path, *words: str) -> None:
-    done = subprocess.run(
-        [sys.executable, *SHARED_BY_TWO, *TRAIN, *words, "-q"],
-        cwd=folder,
-        env={**as_here(), **ENVIRONMENT},
-        capture_output=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()[-6000:]
+    well_ended(*SHARED_BY_TWO, *TRAIN, *words, "-q", folder=folder)
 
 
 @pytest.mark.parametrize(("victim", "code"), [(second, 1), (int, -signal.SIGKILL)], ids=["a process", "torchrun"])

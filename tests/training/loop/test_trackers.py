@@ -277,13 +277,12 @@ def test_wandb_without_a_key_is_refused():
         ("NETRC", "netrc"),
     ],
 )
-def test_wandb_may_start_offline_and_with_a_key(tmp_path, monkeypatch, name, value):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "netrc").write_text(f"machine api.wandb.ai login user password {'k' * 40}\n")
-    (tmp_path / "netrc").chmod(0o600)
+def test_wandb_may_start_offline_and_with_a_key(empty_folder, monkeypatch, name, value):
+    (empty_folder / "netrc").write_text(f"machine api.wandb.ai login user password {'k' * 40}\n")
+    (empty_folder / "netrc").chmod(0o600)
     monkeypatch.setenv(name, value)
-    check_trackers(TrackingSettings(to=["wandb"]), tmp_path / "run" / "tracking")
-    assert not (tmp_path / "run").exists()
+    check_trackers(TrackingSettings(to=["wandb"]), empty_folder / "run" / "tracking")
+    assert not (empty_folder / "run").exists()
 
 
 @pytest.mark.parametrize("tracker", ["tensorboard", "wandb", "trackio"])

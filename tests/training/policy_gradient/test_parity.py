@@ -6,10 +6,7 @@ too. `parity_trl.py` says what is TRL's.
 """
 
 import json
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +15,7 @@ from agentcli.records.training_settings import LoraSettings
 from agentcli.training.loop.checkpoints import load_trainable
 from pair_trees import FORKED, GROUP, pair_tree
 from parity_worker import CASES, COMMON, COOL, RANK, SWITCHES, run_cases
+from processes import BY_TWO, well_ended
 from safetensors.torch import load_file
 from tiny_rollout import at_temperatures, write
 from transformers import AutoModelForCausalLM
@@ -71,17 +69,7 @@ def folder(rollout, tmp_path_factory):
 def two_processes(folder):
     """What each rank of a torchrun of two found."""
     worker = Path(__file__).parents[2] / "support" / "parity_worker.py"
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(PROCESSES)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        [sys.executable, *launch, worker, folder, str(PROCESSES)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    well_ended(*BY_TWO, worker, folder, str(PROCESSES))
     return [json.loads((folder / f"{PROCESSES}-{rank}.json").read_text()) for rank in range(PROCESSES)]
 
 

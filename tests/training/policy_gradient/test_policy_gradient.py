@@ -16,7 +16,7 @@ from agentcli.training.metrics import TrainMetrics
 from agentcli.training.policy_gradient.training import PolicyTraining
 from refusal import refused
 from safetensors.torch import load_file, save_file
-from tiny_rollout import credit_of, logprobs_alone, write
+from tiny_rollout import assert_same, credit_of, logprobs_alone, write
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 FAST = {"aggregate": "step", "learning_rate": 1e-3, "beta": 0.0, "rows_per_update": 16, "adam_betas": (0.9, 0.98)}
@@ -39,12 +39,6 @@ def train(rollout, tmp_path):
         return statistics, load_file(weights) if weights.exists() else None, lines
 
     return call
-
-
-def assert_same(one, other, atol=0.0):
-    assert one.keys() == other.keys()
-    for name in one:
-        torch.testing.assert_close(one[name], other[name], atol=atol, rtol=0)
 
 
 def gradients(state):

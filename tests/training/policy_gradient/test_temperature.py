@@ -25,7 +25,7 @@ from agentcli.training.policy_gradient.losses import token_entropies, token_loss
 from agentcli.training.policy_gradient.training import PolicyTraining
 from agentcli.training.steps import read_rows
 from safetensors.torch import load_file
-from tiny_rollout import SHAPES, at_temperatures, credit_of, logprobs_alone, write
+from tiny_rollout import SHAPES, at_temperatures, credit_of, logprobs_alone, moved_model, write
 from transformers import AutoModelForCausalLM
 
 COOL = 0.4
@@ -188,7 +188,7 @@ def test_one_update_equals_a_second_implementation(rollout, policy, train, tempe
     for tree in trees:
         for step in tree.steps:
             step.logprobs = [value - 0.15 * (step.id % 2) for value in step.logprobs]
-    moved = moved_model(rollout, tmp_path)
+    moved = moved_model(rollout, tmp_path / "moved", 1)
 
     def objective(divide):
         losses, kls, entropies = [], [], []
@@ -225,18 +225,6 @@ def test_one_update_equals_a_second_implementation(rollout, policy, train, tempe
     flat = torch.cat([value.flatten() for value in gradient.values()])
     untempered = torch.cat([value.grad.flatten() for value in policy.parameters()])
     assert torch.nn.functional.cosine_similarity(flat, untempered, dim=0) < 0.99
-
-
-def moved_model(rollout, folder):
-    """A reference that is not the policy, saved as folder/moved."""
-    model = AutoModelForCausalLM.from_pretrained(rollout.model, dtype=torch.float32)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.03 * torch.randn(parameter.shape, generator=generator)
-    model.save_pretrained(folder / "moved")
-    rollout.tokenizer.save_pretrained(folder / "moved")
-    return model
 
 
 def test_the_own_model_as_reference_is_no_divergence_at_any_temperature(rollout, policy, train):

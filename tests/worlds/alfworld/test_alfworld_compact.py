@@ -6,7 +6,8 @@ import statistics
 from agentcli.environments.protocol import Context
 from agentcli.records.types import Task
 from agentcli.worlds.alfworld.search import AlfworldHabits, compact
-from alfworld_games import game_cache, play, small_world, some_of_each_kind  # noqa: F401
+from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
+from playing import play
 
 TASK = Task(
     id="train/look_at_obj_in_light-Book-None-DeskLamp-301/trial_g00000", world="alfworld", split="train", kind="x"

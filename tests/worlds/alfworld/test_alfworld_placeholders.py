@@ -1,6 +1,5 @@
 """Names by type: a bijection in every task, the same wherever an episode goes, and no unknown words in unseen rooms."""
 
-import asyncio
 import random
 import re
 from functools import cache
@@ -8,24 +7,21 @@ from typing import Any
 
 import msgspec
 import pytest
-from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import Context
-from agentcli.environments.registry import make_world
-from agentcli.policies.registry import make_policy
 from agentcli.prompts.protocol import Answer, Dialect, Moment
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.settings import DemosSettings, EnvironmentSettings, PolicySettings, PromptSettings, Settings
-from agentcli.records.types import Step, Task, Tree, Validity
-from agentcli.stages.panels import panel_for
+from agentcli.records.types import Step, Task, Validity
 from agentcli.worlds.alfworld.draw import constants, fits
 from agentcli.worlds.alfworld.placeholders import Word, own, placeholders, typed
 from agentcli.worlds.alfworld.search import AlfworldHabits
-from alfworld_games import SMALL, game_cache, play, small_world, some_of_each_kind  # noqa: F401
+from alfworld_games import SMALL, game_cache, small_world, some_of_each_kind  # noqa: F401
 from fitting import fitting
-from growing import grow_all
+from growing import grown
 from growths import check_tree
 from hypothesis import given
 from hypothesis import strategies as st
+from playing import play
 
 CONTEXT = Context(
     task=Task(
@@ -189,20 +185,6 @@ def settings(method: str, names: str, **rollout: Any) -> Settings:
         demos=DemosSettings(stray=0.2, noise=0.2),
         rollout=fitting(method=method, leaves=4, **rollout),
     )
-
-
-def grown(*runs: Settings, tasks: slice = slice(None)) -> list[list[Tree]]:
-    """For each of `runs`, trees of the same games in the real engine."""
-
-    async def work() -> list[list[Tree]]:
-        world, trees = make_world(runs[0].environment), []
-        async with EnginePool(runs[0].environment) as pool:
-            for run in runs:
-                policy, panel = make_policy(run, world, pool, None), panel_for(world, run.environment).tasks
-                trees.append(await grow_all(world, pool, policy, run, panel[tasks], seed=0))
-        return trees
-
-    return asyncio.run(work())
 
 
 def without_texts(step: Step) -> Step:

@@ -4,7 +4,8 @@ import pytest
 from agentcli.environments.protocol import Context
 from agentcli.records.types import Task
 from agentcli.worlds.alfworld.search import AlfworldHabits, know, parse, search
-from alfworld_games import game_cache, play, small_world, some_of_each_kind  # noqa: F401
+from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
+from playing import play
 
 TASK = Task(
     id="train/pick_clean_then_place_in_recep-Apple-None-Shelf-7/trial_g00000", world="alfworld", split="train", kind="x"
@@ -170,7 +171,7 @@ def test_it_wins_games_of_every_kind() -> None:
     engine = world.engine()
     steps = []
     for task in some_of_each_kind(world, 4):
-        context, last = play(engine, task, lambda context: world.next(context, 3, AlfworldHabits())[2], limit=80)
+        (*_, context), last = play(engine, task, lambda context: world.next(context, 3, AlfworldHabits())[2], limit=80)
         assert last.end == "success", task.id
         steps.append(len(context.actions))
     engine.close()

@@ -9,42 +9,23 @@ from agentcli.records.settings import PromptSettings
 from agentcli.records.types import Task
 from agentcli.worlds.scienceworld.engine import FORMS, MAP, ScienceWorldEngine
 from agentcli.worlds.scienceworld.world import ScienceWorldHabits, ScienceWorldWorld
+from playing import opened, play
 from refusal import refused
 
 KINDS = ("find-animal", "find-living-thing", "find-non-living-thing")
 SOUND = ScienceWorldHabits(wander=0.0)
 
 
-def opened(engine: ScienceWorldEngine, kind: str, variation: int) -> Context:
-    task = Task(id=f"easy/{kind}/{variation}", world="scienceworld", split="train", kind=kind)
-    start = engine.start(task)
-    return Context(
-        task=task,
-        instruction=start.instruction,
-        observations=(start.observation.text,),
-        admissible=start.observation.actions,
-    )
+def task_of(kind: str, variation: int) -> Task:
+    return Task(id=f"easy/{kind}/{variation}", world="scienceworld", split="train", kind=kind)
 
 
 def played(
     world: ScienceWorldWorld, engine: ScienceWorldEngine, kind: str, variation: int, habits: ScienceWorldHabits
 ) -> tuple[list[Context], str | None]:
     """What the expert knew at each of its steps, and how the episode ended."""
-    contexts = [opened(engine, kind, variation)]
-    end = None
-    while end is None and len(contexts) < 14:
-        last = contexts[-1]
-        action = world.next(last, 5, habits).action
-        observation = engine.step(action)
-        end = observation.end
-        following = msgspec.structs.replace(
-            last,
-            actions=(*last.actions, action),
-            observations=(*last.observations, observation.text),
-            admissible=observation.actions,
-        )
-        contexts.append(following)
-    return contexts, end
+    contexts, last = play(engine, task_of(kind, variation), lambda context: world.next(context, 5, habits).action, 13)
+    return contexts, last.end
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -75,12 +56,12 @@ def test_a_careless_expert_takes_what_it_sees_first(world: ScienceWorldWorld, en
 
 
 def test_other_tasks_have_no_tutor(world: ScienceWorldWorld, engine: ScienceWorldEngine) -> None:
-    context = opened(engine, "boil", 0)
+    context = opened(engine, task_of("boil", 0))
     refused(lambda: world.next(context, 0, SOUND), code=3, remedy="--where kind=find-animal")
 
 
 def test_what_other_copies_saw_is_not_the_agents_past(world: ScienceWorldWorld, engine: ScienceWorldEngine) -> None:
-    context = opened(engine, "find-animal", 3)
+    context = opened(engine, task_of("find-animal", 3))
     pooled = msgspec.structs.replace(context, observations=("You move to the foundry.", *context.observations))
     assert world.next(pooled, 5, SOUND) == world.next(context, 5, SOUND)
     assert world.compact(pooled) == world.compact(context)
@@ -96,7 +77,7 @@ def test_the_map_is_the_house() -> None:
 def test_the_papers_prompt_lists_templates_and_things_in_sight(
     world: ScienceWorldWorld, engine: ScienceWorldEngine, style: str
 ) -> None:
-    context = opened(engine, "find-plant", 0)
+    context = opened(engine, task_of("find-plant", 0))
     text = make_dialect(PromptSettings(style=style), world, False).ask(Moment(copies=(context,))).text
     assert len(FORMS) == 25
     assert all(f"- {form}: " in text for form in FORMS)
@@ -105,7 +86,7 @@ def test_the_papers_prompt_lists_templates_and_things_in_sight(
 
 
 def test_copies_share_the_templates(world: ScienceWorldWorld, engine: ScienceWorldEngine) -> None:
-    context = opened(engine, "find-plant", 0)
+    context = opened(engine, task_of("find-plant", 0))
     moment = Moment(copies=(context, context), numbered=True)
     text = make_dialect(PromptSettings(style="full"), world, True).ask(moment).text
     assert text.count("- open OBJ: ") == 1

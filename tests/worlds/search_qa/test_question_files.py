@@ -1,17 +1,13 @@
 """Questions from files laid out as the data sets are: every layout, every format, and one line for each fault."""
 
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow
 import pytest
-import zstandard
 from agentcli.worlds.search_qa.questions import Question
 from agentcli.worlds.search_qa.source import _aliases, read_questions, source_of, split_of
-from pyarrow import parquet
 from refusal import refused
+from written_rows import write
 
 Values = dict[str, Any]
 
@@ -62,21 +58,6 @@ LAYOUTS = {
     "popqa/valid.jsonl.zst": POPQA,
     "popqa/valid.jsonl.gz": POPQA,
 }
-
-
-def write(path: Path, rows: list[Any]) -> Path:
-    """The rows in the format that the suffix names."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = "".join(json.dumps(values) + "\n" for values in rows).encode()
-    if path.suffix == ".parquet":
-        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    elif path.suffix == ".json":
-        path.write_text(json.dumps(rows), encoding="utf-8")
-    elif path.suffix == ".gz":
-        path.write_bytes(gzip.compress(lines))
-    else:
-        path.write_bytes(zstandard.compress(lines) if path.suffix == ".zst" else lines)
-    return path
 
 
 def only(path: Path, split: str = "valid") -> Question:

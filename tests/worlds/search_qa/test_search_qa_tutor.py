@@ -12,6 +12,7 @@ from agentcli.records.types import Task
 from agentcli.worlds.search_qa.engine import SearchQaEngine
 from agentcli.worlds.search_qa.questions import almanac
 from agentcli.worlds.search_qa.world import SearchQaHabits, SearchQaWorld
+from playing import play
 
 DOCUMENTS = 300
 SIZES = {"documents": DOCUMENTS, "sizes": {"train": 200, "valid": 10, "test": 60}}
@@ -33,17 +34,14 @@ def engine(world: SearchQaWorld) -> SearchQaEngine:
 
 def episode(world: SearchQaWorld, engine: SearchQaEngine, task: Task, seed: int, habits: SearchQaHabits) -> Context:
     """What an agent that follows the expert knows at the end; its last action is the answer."""
-    start = engine.start(task)
-    context = Context(task=task, instruction=start.instruction, observations=(start.observation.text,))
-    for _ in range(40):
-        action = read_tagged(write_tagged("think", "so", world.next(context, seed, habits).action)).actions[1]
-        observation = engine.step(action)
-        assert observation.accepted, action
-        texts = (*context.observations, observation.text)
-        context = msgspec.structs.replace(context, observations=texts, actions=(*context.actions, action))
-        if observation.end is not None:
-            return context
-    raise AssertionError("the expert never answers")
+
+    def choose(context: Context) -> str:
+        action = world.next(context, seed, habits).action
+        return read_tagged(write_tagged("think", "so", action)).actions[1]
+
+    contexts, last = play(engine, task, choose, 40, accepted=True)
+    assert last.end is not None, "the expert never answers"
+    return contexts[-1]
 
 
 def share_won(world: SearchQaWorld, engine: SearchQaEngine, habits: SearchQaHabits) -> dict[str, float]:

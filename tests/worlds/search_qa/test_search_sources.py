@@ -1,8 +1,6 @@
 """Where search QA has its questions and documents from: files and served retrievers in the place of generated ones."""
 
-import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +40,15 @@ RETRIEVER = "environment.options.retriever.base_url"
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Iterator[Path]:
+def data(empty_folder: Path) -> Path:
     """A folder with corpus.jsonl and questions/test.jsonl, which is also the present one."""
     rows = [{"id": document.id, "contents": document.contents} for document in DOCUMENTS]
     written = {"corpus.jsonl": rows, "questions/test.jsonl": QUESTIONS}
     for name, values in written.items():
-        path = tmp_path / name
+        path = empty_folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(json.dumps(value) + "\n" for value in values), encoding="utf-8")
-    with contextlib.chdir(tmp_path):
-        yield tmp_path
+    return empty_folder
 
 
 def world(**settings: Any) -> SearchQaWorld:

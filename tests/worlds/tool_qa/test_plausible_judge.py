@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 import msgspec
+import playing
 import pytest
 from agentcli.environments.protocol import Context, Forejudging, Verdict
 from agentcli.environments.registry import make_world
@@ -15,10 +16,9 @@ from agentcli.policies.registry import make_policy
 from agentcli.prompts.protocol import Message
 from agentcli.records.calls import read_call
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, Settings
-from agentcli.records.types import Task
 from agentcli.worlds.tool_qa.judge import has_habit
 from agentcli.worlds.tool_qa.knowledge import PLACES
-from agentcli.worlds.tool_qa.world import ToolQaEngine, ToolQaWorld, insight_of
+from agentcli.worlds.tool_qa.world import ToolQaWorld, insight_of
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_requests import make_request
@@ -39,12 +39,7 @@ def world() -> ToolQaWorld:
 def opened(world: ToolQaWorld, template: str, place: int = 0) -> Context:
     tasks = [task for task in world.tasks("train") if task.attributes["template"] == template]
     assert len(tasks) > MOST_PLACES
-    return begun(world.engine(), tasks[place])
-
-
-def begun(engine: ToolQaEngine, task: Task) -> Context:
-    start = engine.start(task)
-    return Context(task=task, instruction=start.instruction, observations=(start.observation.text,))
+    return playing.opened(world.engine(), tasks[place])
 
 
 def after(context: Context, action: str, text: str) -> Context:

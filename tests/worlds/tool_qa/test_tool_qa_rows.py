@@ -1,20 +1,17 @@
 """Rows of MMLU-Pro from files: every format, in the splits by their texts, and refused with file, row and field."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow
 import pytest
-import zstandard
 from agentcli.environments.protocol import Context
 from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.worlds.generated import split_of
 from agentcli.worlds.tool_qa.questions import load_rows
 from agentcli.worlds.tool_qa.world import ToolQaHabits, ToolQaWorld, compact
-from pyarrow import parquet
 from refusal import refused
+from written_rows import write
 
 Values = dict[str, Any]
 
@@ -35,19 +32,6 @@ def row(number: int, **changes: Any) -> Values:
 
 
 ROWS = [row(number) for number in range(70, 130)]
-
-
-def write(path: Path, rows: list[Values]) -> Path:
-    """The rows in the format that the suffix names."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = "".join(json.dumps(values) + "\n" for values in rows).encode()
-    if path.suffix == ".parquet":
-        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    elif path.suffix == ".json":
-        path.write_text(json.dumps(rows))
-    else:
-        path.write_bytes(zstandard.compress(lines) if path.suffix == ".zst" else lines)
-    return path
 
 
 def world(data: Path, **options: Any) -> ToolQaWorld:

@@ -10,6 +10,7 @@ from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.worlds.tool_qa.tools.registry import TOOLS
 from agentcli.worlds.tool_qa.world import ToolQaEngine, ToolQaHabits, ToolQaWorld
+from playing import play
 
 SOUND = ToolQaHabits(wander=0.0)
 
@@ -28,17 +29,12 @@ def engine(world: ToolQaWorld) -> ToolQaEngine:
 
 def episode(world: ToolQaWorld, engine: ToolQaEngine, task: Task, seed: int, habits: ToolQaHabits) -> Context:
     """What an agent that follows the expert knows at the end; its last action is the answer."""
-    start = engine.start(task)
-    context = Context(task=task, instruction=start.instruction, observations=(start.observation.text,))
-    for _ in range(8):
-        action = read_tagged(write_tagged("think", "so", world.next(context, seed, habits).action)).actions[1]
-        observation = engine.step(action)
-        assert observation.accepted
-        texts = (*context.observations, observation.text)
-        context = msgspec.structs.replace(context, observations=texts, actions=(*context.actions, action))
-        if observation.end is not None:
-            break
-    return context
+
+    def choose(context: Context) -> str:
+        action = world.next(context, seed, habits).action
+        return read_tagged(write_tagged("think", "so", action)).actions[1]
+
+    return play(engine, task, choose, 8, accepted=True)[0][-1]
 
 
 def share_won(world: ToolQaWorld, engine: ToolQaEngine, habits: ToolQaHabits, number: int = 140) -> float:

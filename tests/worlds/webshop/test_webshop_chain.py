@@ -12,7 +12,7 @@ from agentcli.records.files import read_json, read_records
 from agentcli.records.types import Episode, Manifest, Outcome
 from agentcli.stages.layers import list_presets, resolve
 from agentcli.training.metrics import TrainMetrics
-from command_line import agentcli
+from command_line import succeeded
 
 pytestmark = pytest.mark.slow
 
@@ -37,8 +37,7 @@ SHOP = ("-c", "small.yaml", "--env", "webshop")
 
 def done(*words: str) -> None:
     """One command line, which must end well."""
-    answer = agentcli(*words, "-q")
-    assert answer.code == 0, f"{' '.join(words)}: {answer.stderr}"
+    succeeded(*words, "-q")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import playing
 import pytest
 from agentcli.environments.protocol import Context
 from agentcli.policies.tiny import make_tokenizer
@@ -22,29 +23,12 @@ def play(
     shop: WebshopWorld, task: Task, seed: int, habits: WebshopHabits, stray: dict[int, str] | None = None
 ) -> tuple[Any, list[Context], list[str]]:
     """The last observation, the contexts of all decisions, and the actions; some are not the expert's."""
-    engine = shop.engine()
-    started = engine.start(task)
-    observation = started.observation
-    context = Context(
-        task=task,
-        instruction=started.instruction,
-        observations=(observation.text,),
-        admissible=observation.actions,
-    )
-    contexts = []
-    while observation.end is None and len(contexts) < 20:
-        contexts.append(context)
-        action = (stray or {}).get(len(contexts)) or shop.next(context, seed, habits).action
-        observation = engine.step(action)
-        assert observation.accepted, action
-        context = Context(
-            task=task,
-            instruction=started.instruction,
-            observations=(*context.observations, observation.text),
-            actions=(*context.actions, action),
-            admissible=observation.actions,
-        )
-    return observation, contexts, list(context.actions)
+
+    def choose(context: Context) -> str:
+        return (stray or {}).get(len(context.actions) + 1) or shop.next(context, seed, habits).action
+
+    contexts, last = playing.play(shop.engine(), task, choose, 20, accepted=True)
+    return last, contexts[:-1], list(contexts[-1].actions)
 
 
 @pytest.mark.parametrize(
