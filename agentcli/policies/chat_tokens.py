@@ -38,6 +38,7 @@ DONE = "<action> go on </action>"
 THOUGHTFUL = f"<think> It is near. </think>{DONE}"
 """An answer with a thought, as the dialects write it."""
 
+LOWER = "lower policy.max_tokens (the model is made for no more)"
 REWRITES = "rewrites earlier turns, so its conversations do not grow"
 
 Chat = list[dict[str, str]]
@@ -448,6 +449,16 @@ def refuse_long_prompt(tokens: int, limit: int) -> None:
         raise PromptTooLongError(
             f"the prompt has {tokens} tokens, policy.max_prompt_tokens is {limit}; "
             f"raise it, or {SHORTEN}"
+        )
+
+
+def refuse_crowded(item: Prompted, longest: int, remedy: str = LOWER) -> None:
+    """Raises PromptTooLongError if `longest` tokens leave no room for the response."""
+    room = longest - item.max_tokens
+    if len(item.prompt) > room:
+        raise PromptTooLongError(
+            f"the prompt has {len(item.prompt)} tokens, and the model room for {room} "
+            f"beside policy.max_tokens; {remedy}, or {SHORTEN}"
         )
 
 
