@@ -17,7 +17,6 @@ from agentcli.policies.chat import (
     rendered,
     template_kwargs,
 )
-from agentcli.policies.load import adapter_base
 from agentcli.policies.protocol import UNSEEN, Reply, Request
 from agentcli.prompts.protocol import Exchange, Message
 from agentcli.records.faults import one_line
@@ -482,14 +481,3 @@ def _end_tokens(tokenizer: Any, configured: Any) -> list[int]:
             "eos token; set one there"
         )
     return ends
-
-
-def configured_ends(model: str) -> Any:
-    """The end-of-turn ids in a model's files: an id, a list of ids, or None."""
-    from transformers import AutoConfig, GenerationConfig
-
-    source = adapter_base(model) or model
-    try:
-        return GenerationConfig.from_pretrained(source).eos_token_id
-    except OSError:  # there is no generation_config.json
-        return AutoConfig.from_pretrained(source).eos_token_id

@@ -57,7 +57,7 @@ def samples(rollout):
     return [sample_of(tokens, Message((step.prompt,)), step.response) for step in steps]
 
 
-@pytest.mark.parametrize("file", ["generation_config.json"])
+@pytest.mark.parametrize("file", ["generation_config.json", "tokenizer_config.json"])
 def test_a_model_is_saved_whatever_its_files_lack(rollout, sft, tmp_path, file):
     """A generation config that samples without saying so, and a tokenizer that names no pad and no end."""
     model = tmp_path / "odd"
