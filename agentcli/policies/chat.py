@@ -12,6 +12,9 @@ from typing import Any
 
 from agentcli.errors import UsageError
 
+TAG = re.compile(r"</?\w+>")
+"""A tag like <think>, which responses hold as well."""
+
 
 def messages(
     tokenizer: Any,
@@ -86,16 +89,27 @@ def mentions(tokenizer: Any, name: str) -> bool:
 
 
 def plain(tokenizer: Any, text: str) -> str:
-    """Inserts a space into every string that the tokenizer reads as a control token."""
-    return _control(tokenizer).sub(lambda token: f"{token[0][0]} {token[0][1:]}", text)
+    """Inserts a space into every string that the tokenizer reads as a control token.
+
+    One of a single character becomes a space.
+    """
+    return _control(tokenizer).sub(_broken, text)
+
+
+def _broken(token: re.Match[str]) -> str:
+    first, rest = token[0][0], token[0][1:]
+    return f"{first} {rest}" if rest else " "
 
 
 @lru_cache(maxsize=8)
 def _control(tokenizer: Any) -> re.Pattern[str]:
-    """Matches every control token of the tokenizer."""
+    """Matches every control token of the tokenizer, or of its chat template."""
+    source = str(tokenizer.chat_template)
     tokens: set[str] = set(tokenizer.all_special_tokens)
     for token in tokenizer.added_tokens_decoder.values():
-        if token.special:
+        # Some control tokens are not marked as special; a tag may be the model's to write.
+        in_template = str(token) in source and TAG.fullmatch(str(token)) is None
+        if token.special or in_template:
             tokens.add(str(token))
     tokens.discard("")
     # An alternative that begins another one would otherwise match in its place.

@@ -17,7 +17,6 @@ from agentcli.policies.chat import (
     rendered,
     template_kwargs,
 )
-from agentcli.policies.load import adapter_base
 from agentcli.policies.protocol import UNSEEN, Reply, Request
 from agentcli.prompts.protocol import Exchange, Message
 from agentcli.records.faults import one_line
@@ -38,6 +37,7 @@ DONE = "<action> go on </action>"
 THOUGHTFUL = f"<think> It is near. </think>{DONE}"
 """An answer with a thought, as the dialects write it."""
 
+LOWER = "lower policy.max_tokens (the model is made for no more)"
 REWRITES = "rewrites earlier turns, so its conversations do not grow"
 
 Chat = list[dict[str, str]]
@@ -451,6 +451,16 @@ def refuse_long_prompt(tokens: int, limit: int) -> None:
         )
 
 
+def refuse_crowded(item: Prompted, longest: int, remedy: str = LOWER) -> None:
+    """Raises PromptTooLongError if `longest` tokens leave no room for the response."""
+    room = longest - item.max_tokens
+    if len(item.prompt) > room:
+        raise PromptTooLongError(
+            f"the prompt has {len(item.prompt)} tokens, and the model room for {room} "
+            f"beside policy.max_tokens; {remedy}, or {SHORTEN}"
+        )
+
+
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     """Length of the common prefix."""
     pairs = zip(one, other, strict=False)
@@ -471,14 +481,3 @@ def _end_tokens(tokenizer: Any, configured: Any) -> list[int]:
             "eos token; set one there"
         )
     return ends
-
-
-def configured_ends(model: str) -> Any:
-    """The end-of-turn ids in a model's files: an id, a list of ids, or None."""
-    from transformers import AutoConfig, GenerationConfig
-
-    source = adapter_base(model) or model
-    try:
-        return GenerationConfig.from_pretrained(source).eos_token_id
-    except OSError:  # there is no generation_config.json
-        return AutoConfig.from_pretrained(source).eos_token_id

@@ -4,6 +4,7 @@ The random noise of a sample is a function of the request's seed. layouts.py dec
 requests are batched: exact (a reply depends only on its request and the model) or fast.
 """
 
+import sys
 import time
 from typing import Any
 
@@ -11,7 +12,12 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList
 
 from agentcli.policies.batching import Batcher
-from agentcli.policies.chat_tokens import ChatTokens, Prompted, until_end
+from agentcli.policies.chat_tokens import (
+    ChatTokens,
+    Prompted,
+    refuse_crowded,
+    until_end,
+)
 from agentcli.policies.layouts import Batch, layout_of
 from agentcli.policies.load import load_model, load_tokenizer, resolve_dtype
 from agentcli.policies.protocol import Reply, Request
@@ -81,6 +87,8 @@ class TransformersPolicy:
         if self._pad is None:
             # It is masked, so any token will do.
             self._pad = self.tokens.ends[0]
+        text = model.config.get_text_config()
+        self._longest = getattr(text, "max_position_embeddings", None) or sys.maxsize
         if self._model is not None and _shape(model) == _shape(self._model):
             self._model.load_state_dict(model.state_dict())
             return
@@ -89,8 +97,13 @@ class TransformersPolicy:
         _forget_sampling_settings(model)
 
     async def respond(self, request: Request) -> Reply:
-        """Samples; raises PromptTooLongError above policy.max_prompt_tokens."""
+        """Samples one response.
+
+        Raises PromptTooLongError for a prompt longer than policy.max_prompt_tokens, or
+        one that leaves no room for the response in the model's context.
+        """
         item = self.tokens.prompted(request)
+        refuse_crowded(item, self._longest)
         reply = await self._batcher.submit(item)
         return self.tokens.with_shared_tokens(reply, item, request)
 

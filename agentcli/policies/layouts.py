@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import DynamicCache, GenerationConfig
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from agentcli.policies.chat_tokens import Prompted
 
@@ -75,8 +75,7 @@ class KeptCaches:
     ) -> None:
         """Keeps these columns of a row of a model's cache, which belong to `tokens`."""
         # A sliding window or a state forgets, so it cannot go on from a prefix.
-        kinds = {type(layer) for layer in getattr(cache, "layers", ())}
-        if kinds != {DynamicLayer}:
+        if _kinds(cache) != {DynamicLayer}:
             return
         layers = []
         for layer in cache.layers:
@@ -118,6 +117,11 @@ def joined(rows: Sequence[list[KeptLayer] | None], width: int) -> DynamicCache:
                 values_BHWD[row, :, start:] = layers[number].values_HTD
         cache.update(keys_BHWD, values_BHWD, number)
     return cache
+
+
+def _kinds(cache: Any) -> set[type]:
+    """The classes of a cache's layers; that of the cache, if it has no layers."""
+    return {type(layer) for layer in getattr(cache, "layers", [cache])}
 
 
 def _name(tokens: Sequence[int]) -> bytes:
@@ -188,7 +192,7 @@ class ExactLayout(Layout):
 class FastLayout(Layout):
     """A layout with full batches of prompts of any length.
 
-    If it `shares`, equal prompts are computed once.
+    If it `shares`, equal prompts are computed once, unless the model's layers have a state.
     """
 
     def __init__(self, shares: bool = True) -> None:
@@ -216,6 +220,10 @@ class FastLayout(Layout):
             return batch
         chosen = list(places.values())
         cache = _read(model, batch.ids_BT[chosen], batch.mask_BT[chosen], pad)
+        # A layer with a state has no rows to copy, or copies its keys and values alone.
+        self._shares = _kinds(cache) <= {DynamicLayer, DynamicSlidingWindowLayer}
+        if not self._shares:
+            return batch
         rank = {prompt: row for row, prompt in enumerate(places)}
         rows = [rank[tuple(prompt)] for prompt in prompts]
         # A row of the cache for every request, copied from that of its prompt.

@@ -88,7 +88,25 @@ def load_tokenizer(
     # Padding is masked or never attended to, so any token will do.
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
+    if tokenizer.pad_token_id is None:
+        with loading("policy.model", source, "configuration"):
+            ends = configured_ends(model)
+        first = ends[0] if isinstance(ends, list) else ends
+        # Without any, ChatTokens says what is missing.
+        if first is not None:
+            tokenizer.pad_token = tokenizer.convert_ids_to_tokens(first)
     return tokenizer
+
+
+def configured_ends(model: str) -> Any:
+    """The end-of-turn ids in a model's files: an id, a list of ids, or None."""
+    from transformers import AutoConfig, GenerationConfig
+
+    source = adapter_base(model) or model
+    try:
+        return GenerationConfig.from_pretrained(source).eos_token_id
+    except OSError:  # there is no generation_config.json
+        return AutoConfig.from_pretrained(source).eos_token_id
 
 
 def load_model(

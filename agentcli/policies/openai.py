@@ -83,11 +83,12 @@ of vLLM and llama.cpp.
 """
 
 CONTROL = re.compile(
-    r"<(?=\|[^|<>\s]{1,64}\|>|｜[^｜<>\s]{1,64}｜>|/?(?:s|bos|eos|(?:start|end)_of_turn)>)"
-    r"|\[(?=/?INST\])"
+    r"<(?=\|[^|<>\s]{1,64}\|>|｜[^｜<>\s]{1,64}｜>|\|turn>|turn\|>"
+    r"|/?(?:s|bos|eos|sop|pad|unk|(?:start|end)_of_turn)>)"
+    r"|\[(?=/?(?:INST|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|SYSTEM_PROMPT|gMASK)\])"
 )
 """The beginnings of control tokens: of ChatML, Llama 3 and Phi; DeepSeek; Llama 2,
-Mistral and Gemma. The server's own tokenizer is not known here.
+Mistral, Gemma and GLM. The server's own tokenizer is not known here.
 """
 
 log = logging.getLogger(__name__)

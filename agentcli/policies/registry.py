@@ -100,8 +100,8 @@ def transformers(
 
 def vllm(settings: Settings, world: World, pool: Any, model_dir: str | None) -> Policy:
     """A causal language model in a vLLM engine that is started here."""
-    from agentcli.policies.chat_tokens import ChatTokens, configured_ends
-    from agentcli.policies.load import load_tokenizer
+    from agentcli.policies.chat_tokens import ChatTokens
+    from agentcli.policies.load import configured_ends, load_tokenizer
     from agentcli.policies.vllm_engine import VllmPolicy
 
     policy = settings.policy

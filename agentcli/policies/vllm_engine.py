@@ -20,13 +20,16 @@ from typing import Any
 from zlib import crc32
 
 from agentcli.errors import (
-    SHORTEN,
     MissingError,
     PolicyError,
-    PromptTooLongError,
     UsageError,
 )
-from agentcli.policies.chat_tokens import ChatTokens, Prompted
+from agentcli.policies.chat_tokens import (
+    LOWER,
+    ChatTokens,
+    Prompted,
+    refuse_crowded,
+)
 from agentcli.policies.load import (
     CONFIG,
     adapter_base,
@@ -130,15 +133,8 @@ class VllmPolicy(Waiting):
         one that leaves no room for the response, and MissingError for a dead engine.
         """
         item = self.tokens.prompted(request)
-        room = self._max_model_len - item.max_tokens
-        if len(item.prompt) > room:
-            remedy = "lower policy.max_tokens (the model is made for no more)"
-            if self._can_be_longer:
-                remedy = "raise policy.vllm.max_model_len"
-            raise PromptTooLongError(
-                f"the prompt has {len(item.prompt)} tokens, and the engine room for "
-                f"{room} beside policy.max_tokens; {remedy}, or {SHORTEN}"
-            )
+        remedy = "raise policy.vllm.max_model_len" if self._can_be_longer else LOWER
+        refuse_crowded(item, self._max_model_len, remedy)
         replica = replica_of(request.moment.copies[0].task.id, self._replicas)
         with self.waiting():
             response, logprobs = await self._generate(item, replica)

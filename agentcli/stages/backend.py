@@ -349,8 +349,7 @@ async def _open_appraisers(
     if plan.critic is None and plan.prm is None:
         yield []
         return
-    from agentcli.policies.chat_tokens import configured_ends
-    from agentcli.policies.load import existing
+    from agentcli.policies.load import configured_ends, existing
     from agentcli.training.critic import Appraiser, read_scores, read_values
 
     ends = None

@@ -34,8 +34,8 @@ from torch import Tensor
 from transformers import TrainingArguments
 
 from agentcli.errors import DataError
-from agentcli.policies.chat_tokens import ChatTokens, configured_ends
-from agentcli.policies.load import load_tokenizer
+from agentcli.policies.chat_tokens import ChatTokens
+from agentcli.policies.load import configured_ends, load_tokenizer
 from agentcli.prompts.recorded import message_of, turns_before
 from agentcli.records.files import derive_seed
 from agentcli.records.regular import refuse_irregular

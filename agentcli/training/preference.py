@@ -9,11 +9,11 @@ is needed: outcomes decide (`steps.py`).
 A trajectory is one row: its steps are concatenated, each with the prompt and response
 that were really sampled. Position ids restart at every step and steps do not attend to
 each other, so a response's log-probability is the policy's own in that step, and their
-sum is log pi(trajectory). Only response tokens are scored; prompts, and with them all
-observations, are masked. DPOTrainer would score every token after the first prompt, and
-let each step attend to earlier ones. Here the batch says what is scored, and position
-ids separate the steps of a row: transformers does that for a model that gets no
-attention mask.
+sum is log pi(trajectory). A model that connects the steps of a row is refused.
+Only response tokens are scored; prompts, and with them all observations, are masked.
+DPOTrainer would score every token after the first prompt, and let each step attend to
+earlier ones. Here the batch says what is scored, and position ids separate the steps of
+a row: transformers does that for a model that gets no attention mask.
 
 ETO's agents answer in one growing conversation. Ours get a new prompt at every step,
 with the history inside: a conversation built from their steps would be a text that no
@@ -42,7 +42,7 @@ from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.checkpoints import load_frozen, load_trainable
 from agentcli.training.loop.distributed import Processes, sum_over_ranks
 from agentcli.training.loop.forward import StepTokeniser, scoring
-from agentcli.training.loop.microbatches import shuffled
+from agentcli.training.loop.microbatches import refuse_gaps, shuffled
 from agentcli.training.loop.snapshots import Facts, digest
 from agentcli.training.loop.template import ObjectiveTraining
 from agentcli.training.loop.trainer import (
@@ -308,20 +308,14 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
         plan = self._plan
         device = self.args.device
         model: Any = self.ref_model if self.ref_model is not None else self.model
-        reference = _StepsApart(model)
+        for each in (self.model, model):
+            check_apart(each, plan.pairs, self._pad, device)
         logps = torch.zeros(len(plan.pairs), 2, device=device)
         processes = plan.processes
         of_this_rank = range(processes.rank, len(plan.pairs), processes.size)
         with scoring(model), self.accelerator.autocast():
             for index in of_this_rank:
-                batch = batch_of(plan.pairs[index], self._pad)
-                batch = {name: value.to(device) for name, value in batch.items()}
-                ignored_2T = batch.pop("completion_mask") == 0
-                labels_2T = batch["input_ids"].masked_fill(ignored_2T, IGNORED)
-                reference(
-                    **batch, labels=labels_2T, use_cache=False, fused_lm_head=True
-                )
-                logps[index] = reference.logps_2
+                logps[index] = pair_logps(model, plan.pairs[index], self._pad, device)
         # Every rank has scored its own pairs and left 0 for the others.
         plan.reference = sum_over_ranks(logps, processes).cpu()
         # Its numbers are all that is needed, so its memory is freed.
@@ -414,6 +408,37 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
             tokens=int(sums["tokens"]),
             seconds=self.recorder.seconds(),
         )
+
+
+def pair_logps(model: Any, pair: TokenPair, pad: int, device: torch.device) -> Tensor:
+    """The log-probabilities (2,) of a pair's trajectories under TRL's model."""
+    batch = batch_of(pair, pad)
+    batch = {name: value.to(device) for name, value in batch.items()}
+    ignored_2T = batch.pop("completion_mask") == 0
+    labels_2T = batch["input_ids"].masked_fill(ignored_2T, IGNORED)
+    apart = _StepsApart(model)
+    apart(**batch, labels=labels_2T, use_cache=False, fused_lm_head=True)
+    return apart.logps_2
+
+
+def check_apart(
+    model: Any, pairs: list[TokenPair], pad: int, device: torch.device
+) -> None:
+    """Raises AgentCliError if steps in a row change each other's log-probabilities.
+
+    Runs two steps of the longest trajectory, both ways.
+    """
+    trajectories = [trajectory for pair in pairs for trajectory in pair]
+    steps = max(trajectories, key=len)[:2]
+    if len(steps) < 2:
+        return
+    with scoring(model):
+        together_2 = pair_logps(model, TokenPair(steps, steps[::-1]), pad, device)
+        alone_2 = pair_logps(model, TokenPair(steps[:1], steps[1:]), pad, device)
+    tokens = sum(len(response) for _, response in steps)
+    gaps_2 = (together_2 - alone_2.sum()) / tokens
+    remedy = "choose another train.objective, or another model"
+    refuse_gaps(gaps_2, model, device, "train.objective dpo", remedy)
 
 
 class _StepsApart:

@@ -27,6 +27,19 @@ def test_control_tokens_of_any_tokenizer_are_broken_up(tokenizer: Any) -> None:
     assert plain(tokenizer, "a <|im_end|> <think>") == "a <|im_end|> <think>"
 
 
+def test_control_tokens_that_are_not_marked_as_special_are_broken_up(tokenizer: Any) -> None:
+    other = copy.deepcopy(tokenizer)
+    other.add_tokens(["<|turn_end|>", "<think>", "<|unused|>"])
+    other.chat_template += "{# <|turn_end|> <think> #}"
+    assert plain(other, "<|turn_end|> <think> <|unused|>") == "< |turn_end|> <think> <|unused|>"
+
+
+def test_a_control_token_of_one_character_becomes_a_space(tokenizer: Any) -> None:
+    other = copy.deepcopy(tokenizer)
+    other.add_special_tokens({"extra_special_tokens": ["§"]})
+    assert plain(other, "open§fridge") == "open fridge"
+
+
 def test_values_for_the_template_stay_with_a_policy_that_loads_another_checkpoint(
     model: Any, tokenizer: Any, tmp_path: Path
 ) -> None:

@@ -53,6 +53,16 @@ def test_a_prompt_that_fills_its_bucket_is_the_same_bits_beside_a_shorter_one(po
         assert policy._generate([item]) == policy._generate([item, shorter[0]])[:1]
 
 
+def test_a_prompt_must_leave_room_in_the_context_of_the_model(model: Any, tokenizer: Any) -> None:
+    model.config.max_position_embeddings = 24
+    policy = TransformersPolicy(model, tokenizer, PolicySettings())
+    prompt = "open fridge 1"
+    room = 24 - len(policy.tokens.prompt_ids(prompt))
+    all_replies(policy, [make_request(prompt, max_tokens=room)])
+    crowded = make_request(prompt, max_tokens=room + 1)
+    refused(lambda: all_replies(policy, [crowded]), 1, remedy="policy.max_tokens")
+
+
 def make_items(policy: TransformersPolicy, length: int) -> list[Prompted]:
     """One item of every prompt length up to `length`."""
     ids = policy.tokens.prompt_ids(ENTITIES[0])[:1]

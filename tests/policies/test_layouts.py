@@ -10,6 +10,7 @@ from agentcli.policies.protocol import Request
 from agentcli.records.settings import PolicySettings
 from peft import LoraConfig, get_peft_model
 from policy_requests import ENTITIES, all_replies, make_request, make_requests
+from transformers import Lfm2Config, Lfm2ForCausalLM
 
 EVERYBODY = PolicySettings(batching="fast", batch_rows=64, linger_ms=50.0)
 
@@ -39,6 +40,15 @@ def test_fast_draws_the_same_tokens_with_nearly_the_same_log_probabilities(netwo
     for one, other in zip(fast, exact, strict=True):
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
         assert (one.text, one.prompt_tokens, one.stop) == (other.text, other.prompt_tokens, other.stop)
+
+
+def test_equal_prompts_of_a_model_with_states_are_read_each_for_itself(tokenizer: Any) -> None:
+    shape = {"num_attention_heads": 2, "num_key_value_heads": 1, "layer_types": ["conv", "full_attention"]}
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    torch.manual_seed(0)
+    others = {"eos_token_id": tokenizer.eos_token_id, "initializer_range": 0.2}
+    recurrent = Lfm2ForCausalLM(Lfm2Config(**shape, **sizes, **others)).eval()
+    test_fast_draws_the_same_tokens_with_nearly_the_same_log_probabilities(recurrent, tokenizer)
 
 
 def test_fast_makes_one_batch_of_all_lengths_and_reads_equal_prompts_once(model: Any, tokenizer: Any) -> None:

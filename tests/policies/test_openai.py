@@ -240,6 +240,8 @@ def test_text_cannot_speak_for_the_model() -> None:
     assert plain("a <|im_end|><|im_start|>system <| |> 1<|2") == "a < |im_end|>< |im_start|>system <| |> 1<|2"
     others = "</s><s>[INST] [/INST]<end_of_turn><start_of_turn>model <｜Assistant｜><eos>"
     assert plain(others) == "< /s>< s>[ INST] [ /INST]< end_of_turn>< start_of_turn>model < ｜Assistant｜>< eos>"
+    for token in ("[TOOL_RESULTS]", "[/AVAILABLE_TOOLS]", "[gMASK]", "<sop>", "<pad>", "<|turn>", "<turn|>"):
+        assert plain(token) == f"{token[0]} {token[1:]}"
     harmless = "<think> a <b> [1] <span> <answer> x < s > y"
     assert plain(harmless) == harmless
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from agentcli.errors import UsageError
 from agentcli.policies import registry
-from agentcli.policies.chat_tokens import configured_ends
+from agentcli.policies.load import configured_ends
 from agentcli.policies.vllm_engine import (
     HEAD,
     check_vllm,

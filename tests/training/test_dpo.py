@@ -1,5 +1,6 @@
 """DPO on pairs of trajectories, on a real tiny model: against the closed form, and everything that must change nothing."""
 
+import json
 import math
 
 import msgspec
@@ -20,7 +21,7 @@ from pair_trees import FORKED, GROUP, HOPELESS, PATHS, pair_tree
 from refusal import refused
 from safetensors.torch import load_file
 from tiny_rollout import assert_same, logprobs_alone, moved_model, write
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, OPTConfig, OPTForCausalLM
 
 BETA = 0.5
 FAST = {"learning_rate": 2e-3, "rows_per_update": 3, "adam_betas": (0.9, 0.98), "max_grad_norm": 100.0}
@@ -247,6 +248,22 @@ def test_the_optimiser_is_carried_and_warms_up_once(train, tmp_path):
     statistics, _, more = train("two", warmup_updates=4, optimizer_in=state)
     assert [line.learning_rate for line in lines + more] == pytest.approx([5e-4, 1e-3, 1.5e-3, 2e-3, 2e-3, 2e-3])
     assert statistics["updates_before"] == 3
+
+
+@pytest.mark.parametrize("which", ["policy", "reference"])
+def test_a_model_that_connects_the_steps_of_a_row_is_refused(rollout, train, tmp_path, which):
+    shape = {"hidden_size": 32, "word_embed_proj_dim": 32, "ffn_dim": 48, "init_std": 0.3}
+    layers = {"num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 512}
+    opt = tmp_path / "opt"
+    OPTForCausalLM(OPTConfig(vocab_size=len(rollout.tokenizer), **shape, **layers)).save_pretrained(opt)
+    rollout.tokenizer.save_pretrained(opt)
+    described = json.loads((opt / "tokenizer_config.json").read_text())
+    # It names code that a model of another kind would look for.
+    described.pop("auto_map", None)
+    (opt / "tokenizer_config.json").write_text(json.dumps(described))
+    given = {"model": opt, "reference": str(rollout.model)} if which == "policy" else {"reference": str(opt)}
+    refused(lambda: train("connected", **given), 1, names="train.objective dpo", remedy="another model")
+    assert not (tmp_path / "connected").exists()
 
 
 def test_longer_trajectories_are_left_out_and_counted(rollout, sampled, train):

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shutil
 from functools import partial
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 import torch
 from agentcli.policies.chat import prompt_ids
 from agentcli.policies.chat_tokens import ChatTokens
+from agentcli.policies.load import load_tokenizer
 from agentcli.prompts.protocol import Message
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, SftSettings, TinySettings
@@ -53,6 +55,23 @@ def samples(rollout):
     tokens = ChatTokens(rollout.tokenizer, None, 100)
     steps = [step for *_, step in read_steps(rollout.trees, SampleCounts())]
     return [sample_of(tokens, Message((step.prompt,)), step.response) for step in steps]
+
+
+@pytest.mark.parametrize("file", ["generation_config.json", "tokenizer_config.json"])
+def test_a_model_is_saved_whatever_its_files_lack(rollout, sft, tmp_path, file):
+    """A generation config that samples without saying so, and a tokenizer that names no pad and no end."""
+    model = tmp_path / "odd"
+    shutil.copytree(rollout.model, model)
+    config = json.loads((model / file).read_text())
+    for name in ("pad_token", "eos_token", "pad_token_id"):
+        config.pop(name, None)
+    if file == "generation_config.json":
+        config |= {"temperature": 0.6, "top_p": 0.9}
+    (model / file).write_text(json.dumps(config))
+    sft("saved", model=str(model), updates=1)
+    saved = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    assert saved.get("temperature") == config.get("temperature")
+    assert load_tokenizer(str(tmp_path / "saved")).pad_token_id is not None
 
 
 def test_loss_falls_on_the_response_and_its_end_of_turn_only(rollout, samples):

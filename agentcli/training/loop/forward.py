@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from agentcli.errors import DataError
 from agentcli.policies.chat_tokens import ChatTokens
+from agentcli.policies.load import placeholder_ids
 from agentcli.policies.sampling import SMALLEST_TEMPERATURE
 from agentcli.policies.sight import Eyesight
 from agentcli.prompts.protocol import Exchange, Message
@@ -40,7 +41,8 @@ LOGITS_AT_ONCE = 2**26
 
 CHANGING_LOGITS = (
     *("final_logit_softcapping", "output_logit_soft_cap", "softcap"),
-    *("logit_scale", "logits_scaling", "lm_head_multiplier"),
+    *("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier"),
+    *("logits_soft_cap", "unpadded_vocab_size"),
 )
 """Names in a configuration for what a model does to its logits after the head."""
 
@@ -233,6 +235,9 @@ def in_chunks(network: Any, head: Any, tokens: int) -> bool:
     if type(head) is not nn.Linear or head.bias is not None:
         return False
     if tokens * head.out_features <= LOGITS_AT_ONCE:
+        return False
+    # A hook withholds these from what the head gives, and expects logits.
+    if placeholder_ids(network.config):
         return False
     config = network.config.get_text_config()
     changes = [getattr(config, name, None) for name in CHANGING_LOGITS]

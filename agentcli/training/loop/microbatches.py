@@ -463,15 +463,21 @@ def check_packed(
             batch = {name: value.to(device) for name, value in batch.items()}
             logits_NV = predicted_logits(model, batch)
             scores.append(token_logprobs(logits_NV, batch["targets_N"]))
-    gaps_N = (scores[0] - scores[1]).abs()
+    refuse_gaps(scores[0] - scores[1], model, device, setting, f"set {setting}=off")
+
+
+def refuse_gaps(
+    gaps_N: Tensor, model: Any, device: torch.device, setting: str, remedy: str
+) -> None:
+    """Raises AgentCliError for more than rounding between rows together and alone."""
+    gaps_N = gaps_N.abs()
     rounding = rounding_of(model, device)
     exact = rounding <= torch.finfo(torch.float32).eps
     gap = (gaps_N.max() if exact else gaps_N.mean()).item()
     if not gap <= (TOLERANCE if exact else ROUNDINGS * rounding):
         raise AgentCliError(
             f"{setting}: this model gives rows in one sequence other log-probabilities "
-            f"than alone, by {'up to' if exact else 'a mean of'} {gap:.2g}; set "
-            f"{setting}=off"
+            f"than alone, by {'up to' if exact else 'a mean of'} {gap:.2g}; {remedy}"
         )
 
 

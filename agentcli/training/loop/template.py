@@ -4,6 +4,7 @@
 of `train` fill its hooks with their data, plan and trainer.
 """
 
+import copy
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Set
@@ -45,11 +46,15 @@ from agentcli.training.objectives import make_objective, not_read, options_of
 
 
 @contextmanager
-def keeping_cache(models: Iterable[Any]) -> Iterator[None]:
-    """Restores use_cache of the models after the block.
+def keeping_generation(models: Iterable[Any]) -> Iterator[None]:
+    """Restores use_cache and the generation configs of the models after the block.
 
-    Trainer turns it off, but the checkpoint will be used for generation.
+    Trainer turns the cache off, but the checkpoint will be used for generation. TRL
+    names a pad token, and transformers saves only what is untouched without a check.
     """
+    configs = [
+        (one, copy.deepcopy(getattr(one, "generation_config", None))) for one in models
+    ]
     # A vision model has this setting in the configuration of its text model.
     before = [(one.config, getattr(one.config, "use_cache", None)) for one in models]
     try:
@@ -60,6 +65,8 @@ def keeping_cache(models: Iterable[Any]) -> Iterator[None]:
                 vars(config).pop("use_cache", None)
             else:
                 config.use_cache = use_cache
+        for one, generation_config in configs:
+            one.generation_config = generation_config
 
 
 class TrainingTemplate(ABC, Generic[AnySettings]):
@@ -155,7 +162,7 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
             **self.facts(),
             "starting model": model_fact(self.model),
         }
-        with keeping_cache(self.networks()):
+        with keeping_generation(self.networks()):
             trainer = self.trainer()
             if self.settings.sharding == "fsdp":
                 distributed.check_shared(self.model)

@@ -13,6 +13,7 @@ from agentcli.training.loop.microbatches import Packing, row_batch, sort_key
 from agentcli.training.policy_gradient.losses import entropies_look
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seeing import seeing
 from tiny_rollout import WORDS
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM
@@ -55,6 +56,23 @@ def assert_same(one, other):
     assert one[1].keys() == other[1].keys()
     for name, gradient in one[1].items():
         torch.testing.assert_close(gradient, other[1][name], atol=1e-6, rtol=1e-6)
+
+
+def test_a_model_that_sees_computes_all_logits_at_once():
+    """A hook withholds its placeholders from the logits; log-probabilities are not logits."""
+    model, *_ = seeing()
+    batch = row_batch([([5, 6, 7], [8, 9, 3]), ([5, 6], [7, 3])], 0, None)
+    whole, *chunked = (scores_and_gradients(model, batch, None, at_once) for at_once in (10**9, 64, 1))
+    for one in chunked:
+        assert_same(one, whole)
+
+
+@pytest.mark.parametrize("name", ["logits_soft_cap", "output_multiplier", "unpadded_vocab_size"])
+def test_what_changes_logits_after_the_head_is_not_computed_in_chunks(models, monkeypatch, name):
+    model = models["untied"]
+    assert forward.in_chunks(model, model.lm_head, 10**9)
+    monkeypatch.setattr(model.config, name, 30, raising=False)
+    assert not forward.in_chunks(model, model.lm_head, 10**9)
 
 
 def test_padding_and_company_do_not_change_a_rows_logprobs(rollout):
