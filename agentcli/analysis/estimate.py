@@ -5,7 +5,10 @@ tree, come from the newest stage with the same settings in a neighbouring run; w
 one they are unknown. Of a study, its own parts tell, or what its file says they took.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -17,7 +20,7 @@ from agentcli.policies.registry import LOADING
 from agentcli.records.files import write_atomic
 from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.settings import Settings
-from agentcli.records.study import DEMOS, PartCost
+from agentcli.records.study import DEMOS, PartCost, Study
 from agentcli.records.training_settings import LoraSettings
 from agentcli.records.types import StageRecord
 from agentcli.stages.loop import LoopPlan, first_critic, with_critic
@@ -274,6 +277,10 @@ def _of_loop(plan: LoopPlan) -> Expected:
 
 TOOK = "took.yaml"
 """File of a study's folder with what its parts took."""
+PIECES = 600
+"""Repetitions of the work of `yardstick`: about a second on a fast core."""
+BETWEEN = 2.0
+"""Seconds that a command takes to start and to end, which its record leaves out."""
 
 
 class StudyCost(msgspec.Struct, kw_only=True):
@@ -286,26 +293,79 @@ class StudyCost(msgspec.Struct, kw_only=True):
 def remaining(plans: Sequence[StudyPlan], jobs: int) -> StudyCost:
     """The time and the disk that the parts need which have not ended.
 
-    By what their like took in this study; before any ended, by what the file says. A
-    part of which neither is known takes as long as other arms, or starts, on average.
+    By what their like took in this study; before any ended, by what the file says,
+    which the file's yardstick and that of this machine make comparable. A part of which
+    neither is known takes as long as other arms, or starts, on average.
     """
-    costs = [cost for made in plans for cost in _costs_left(made)]
-    known = [cost for cost in costs if cost is not None]
-    if len(known) < len(costs):
-        return StudyCost(seconds=None, disk_bytes=None)
-    return StudyCost(
-        seconds=round(sum(cost.seconds for cost in known) / jobs),
-        disk_bytes=round(1e6 * sum(cost.megabytes for cost in known)),
-    )
+    seconds = 0.0
+    megabytes = 0.0
+    for made in plans:
+        costs = {}
+        for name, cost in _costs_left(made):
+            if cost is None:
+                return StudyCost(seconds=None, disk_bytes=None)
+            costs[name] = cost
+        seconds += _elapsed(made.chains, costs, jobs)
+        megabytes += sum(cost.megabytes for cost in costs.values())
+    return StudyCost(seconds=round(seconds), disk_bytes=round(1e6 * megabytes))
 
 
-def _costs_left(made: StudyPlan) -> Iterator[PartCost | None]:
-    """The cost of each part that has not ended; None where nothing is known."""
-    known = {**made.study.took, **took(made)}
-    for part in [chain.part for chain in made.chains if chain.left]:
-        kind = _kind(made, part)
+def _costs_left(made: StudyPlan) -> Iterator[tuple[str, PartCost | None]]:
+    """Each chain that has not ended, and its cost; None where nothing is known."""
+    left = [chain for chain in made.chains if chain.left]
+    known = took(made)
+    if any(chain.part not in known for chain in left):
+        known = {**_on_this_machine(made.study), **known}
+    for chain in left:
+        kind = _kind(made, chain.part)
         alike = [cost for name, cost in known.items() if _kind(made, name) == kind]
-        yield known.get(part) or (_mean(alike) if alike else None)
+        yield chain.name, known.get(chain.part) or (_mean(alike) if alike else None)
+
+
+def _on_this_machine(study: Study) -> dict[str, PartCost]:
+    """What the file says that parts take, at this machine's speed."""
+    if study.yardstick is None or not study.took:
+        return study.took
+    factor = yardstick() / study.yardstick
+    return {
+        part: PartCost(seconds=factor * cost.seconds, megabytes=cost.megabytes)
+        for part, cost in study.took.items()
+    }
+
+
+def _elapsed(
+    chains: Sequence[Chain], costs: Mapping[str, PartCost], jobs: int
+) -> float:
+    """Seconds until all chains with a cost have ended, played as `perform` does."""
+    waiting = {chain.name: chain for chain in chains if chain.name in costs}
+    ends: dict[str, float] = {}
+    now = 0.0
+    while waiting or ends:
+        for chain in list(waiting.values()):
+            if len(ends) == jobs:
+                break
+            if not any(name in waiting or name in ends for name in chain.after):
+                del waiting[chain.name]
+                ends[chain.name] = now + costs[chain.name].seconds
+        first = min(ends, key=ends.__getitem__)
+        now = ends.pop(first)
+    return now
+
+
+def yardstick() -> float:
+    """Seconds that this machine takes for a fixed piece of work.
+
+    What a tiny policy takes is bound by one core's speed in Python and in calls of
+    small tensors, not by arithmetic; so is this.
+    """
+    begun = time.perf_counter()
+    for _ in range(PIECES):
+        steps = [{"step": step, "action": f"go to {step}"} for step in range(1000)]
+        again = json.loads(json.dumps(steps))
+        again.sort(key=lambda step: -step["step"] % 7)
+        words = " ".join(step["action"] for step in again).split()
+        Counter(word.upper() for word in words)
+    return time.perf_counter() - begun
 
 
 def _kind(made: StudyPlan, part: str) -> str:
@@ -326,7 +386,7 @@ def took(made: StudyPlan) -> dict[str, PartCost]:
 
 def write_took(made: StudyPlan) -> None:
     """Writes OUT/took.yaml: what parts took, in the form that a study's file has it."""
-    lines = ["took:"]
+    lines = [f"yardstick: {yardstick():.2f}", "took:"]
     for part, cost in took(made).items():
         size = f"{{seconds: {cost.seconds:.0f}, megabytes: {cost.megabytes:.0f}}}"
         # An arm may be called 1e3, which YAML would read as a number.
@@ -342,8 +402,8 @@ def _mean(costs: Sequence[PartCost]) -> PartCost:
 
 
 def _seconds(chain: Chain) -> float:
-    """Wall-clock seconds of the stages of a chain."""
-    total = 0.0
+    """Wall-clock seconds of the commands of a chain."""
+    total = BETWEEN * len(chain.commands)
     for command in chain.commands:
         record = RunDirectory(command.folder).finished(command.stage)
         total += record.seconds.get("wall", 0.0) if record else 0.0

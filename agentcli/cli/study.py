@@ -1,7 +1,6 @@
 """The command `agentcli study`."""
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -186,15 +185,17 @@ def _search(
     # What is searched changes settings of the rest, and neither parts nor folders.
     rest = _plan(call, chosen, out)
     arms = rest.arms
+    file = call.values["file"]
     try:
         refuse_counted(search, rest.seeds, call.values["add_seeds"] or 0)
+    except UsageError as error:
+        raise UsageError(f"{file}: {error}") from error
+    try:
         trial = plan(searched(chosen, search, arms), out)
     except UsageError as error:
         # The rest is sound, so that only what is searched makes an arm's settings bad.
-        fault = re.sub(
-            "^settings of [^ ]+: ", "search.path or search.values: ", str(error)
-        )
-        raise UsageError(f"{call.values['file']}: {fault}") from error
+        fault = f"search.path or search.values: {error}"
+        raise UsageError(f"{file}: {fault}") from error
     if trial.left and call.dry:
         _preview(call, [trial, rest])
         return None
@@ -231,15 +232,20 @@ def _play(call: Call, made: "StudyPlan") -> None:
     """Plays what is left, after saying how much that is."""
     from msgspec import to_builtins
 
-    from agentcli.analysis.estimate import remaining
+    from agentcli.analysis.estimate import remaining, write_took
     from agentcli.reports.output import readable
     from agentcli.stages.study import perform
 
-    jobs = call.values["jobs"] or 1
+    jobs, left = call.values["jobs"] or 1, made.left
     expected = readable(to_builtins(remaining([made], jobs)))
     words = "".join(f"; {name} {value}" for name, value in expected.items())
-    call.progress.note(f"{made.left} of {len(made.chains)} parts to play{words}")
-    perform(made, jobs, call.progress, _where(call))
+    call.progress.note(f"{left} of {len(made.chains)} parts to play{words}")
+    try:
+        perform(made, jobs, call.progress, _where(call))
+    finally:
+        # Its yardstick is this machine's, which may not have played what had ended.
+        if made.left < left:
+            write_took(made)
 
 
 def _list(call: Call) -> None:
@@ -259,7 +265,6 @@ def _report(call: Call, made: "StudyPlan", rules: list[str]) -> None:
             "the table: type the command without --shard, once all ended"
         )
         return
-    from agentcli.analysis.estimate import write_took
     from agentcli.analysis.study import results
     from agentcli.records.files import write_json
     from agentcli.reports.study import draw, print_study
@@ -267,7 +272,6 @@ def _report(call: Call, made: "StudyPlan", rules: list[str]) -> None:
     found = results(made, rules)
     if not found.outcomes:
         return
-    write_took(made)
     write_json(made.out / "study.json", found)
     print_study(found, made.out, json=call.values["json"], quiet=call.values["quiet"])
     try:

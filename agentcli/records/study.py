@@ -235,6 +235,10 @@ class Study(Section, kw_only=True):
     """Name of an arm or a start -> its cost, for the estimate before any part ended.
     Where the study was played before, its folder has this as took.yaml.
     """
+    yardstick: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    """Seconds of a fixed piece of work where `took` was measured, from took.yaml too.
+    The estimate measures the same work here, and takes so much more or less.
+    """
 
     def __post_init__(self) -> None:
         """Raises ValueError for names that are not there."""

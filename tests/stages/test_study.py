@@ -288,22 +288,6 @@ def record(command: StageCommand, words: list[str]) -> None:
     RunDirectory(command.folder).record_stage(command.stage, entry)
 
 
-def test_what_was_never_played_takes_as_long_as_its_like(file: Path) -> None:
-    """10 s of demonstrations, 30 of a start, 100 of an arm and of the other; half of it with two jobs. A search: 4 arms."""
-    seconds = {"demos": 10, "start": 30, "grpo": 100}
-    took = {part: {"seconds": of, "megabytes": of} for part, of in seconds.items()}
-    made = plan(
-        read_study(changed(file, "seeds: 0-1", f"took: {json.dumps(took)}\nseeds: 0-1")), Path("out"), seeds="0"
-    )
-    assert (remaining([made], 1).seconds, remaining([made], 2).seconds) == (240, 120)
-    assert remaining([made], 1).disk_bytes == 240e6
-    search = SearchChoice(values=[1e-4, 3e-4], seed=9)
-    trial = plan(searched(made.study, search, made.arms), Path("out"))
-    assert remaining([trial, made], 1).seconds == 440 + 240
-    only = changed(file, json.dumps(took), "{demos: {seconds: 9, megabytes: 9}}")
-    assert remaining([plan(read_study(only), Path("out"))], 1).seconds is None, "nothing tells of a training"
-
-
 def test_settings_from_the_environment_are_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The runs would have them, and neither the file nor the words of the commands."""
     monkeypatch.setenv("AGENTCLI_ROLLOUT__LEAVES", "2")
