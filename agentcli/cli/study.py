@@ -273,11 +273,27 @@ def _report(call: Call, made: "StudyPlan", rules: list[str]) -> None:
     if not found.outcomes:
         return
     write_json(made.out / "study.json", found)
+    if further := _seeds_beside(made):
+        call.progress.note(
+            f"seed {', '.join(further)} has all these arms too and is not in this "
+            "table; name it with --seeds"
+        )
     print_study(found, made.out, json=call.values["json"], quiet=call.values["quiet"])
     try:
         draw(found, made.out)
     except MissingError as error:
         call.progress.note(f"no pictures: {error}")
+
+
+def _seeds_beside(made: "StudyPlan") -> list[str]:
+    """Seeds in the study's folder with loops of all arms that were not asked for."""
+    seeds = [path for path in made.out.iterdir() if path.name.isdigit()]
+    return [
+        seed.name
+        for seed in sorted(seeds, key=lambda path: int(path.name))
+        if int(seed.name) not in made.seeds
+        and all((seed / arm / "manifest.json").is_file() for arm in made.arms)
+    ]
 
 
 def _credit_quality(call: Call, file: Path, out: Path, jobs: int) -> None:

@@ -513,8 +513,9 @@ def played_in_parts(file: Path) -> None:
     assert not Path("parts/study.json").exists()
     assert plan(read_study(file), Path("parts"), seeds="0").left == 0
     whole_again = agentcli("study", str(file), "--seeds", "0", "-o", "parts")
-    whole_again.communicate()
+    _, said = whole_again.communicate()
     assert whole_again.returncode == 0
+    assert "seed 1 has all these arms too" in said
     assert figures(Path("parts")) == figures(Path("whole"))
     assert "--on local" in Path("parts/logs/grpo 0.log").read_text(encoding="utf-8")
 
