@@ -364,6 +364,7 @@ def _rollout(given: Rollouts, row: int, count: int) -> list[Step]:
                 )
             above = steps[parent]
             above.next_state = above.next_state or step.state
+            above.next_observation = above.next_state
         step.parent = parent
     for name in ("rewards", "success"):
         column = getattr(given, name)
@@ -390,6 +391,7 @@ def _step(given: Rollouts, row: int, place: int) -> Step:
     elif entries["valid"] is False:
         validity = Validity.INADMISSIBLE
     state = entries["states"] or ""
+    after = entries["next_states"] or ""
     score = entries["scores"]
     rewards = given.rewards[row]
     return Step(
@@ -402,8 +404,8 @@ def _step(given: Rollouts, row: int, place: int) -> Step:
         action=action,
         validity=validity,
         state=state,
-        next_state=entries["next_states"] or "",
-        next_observation="",
+        next_state=after,
+        next_observation=after,
         reward=(isinstance(rewards, list) and rewards[place]) or 0.0,
         value=entries["values"],
         score=msgspec.UNSET if score is None else score,

@@ -89,6 +89,12 @@ def test_rewardflow_by_hand() -> None:
     assert missed == pytest.approx(-0.5 - 1 / 3)
 
 
+def test_a_list_of_states_is_what_the_agent_saw_too() -> None:
+    assert step_advantages(GROUP, "rewardflow", state="observation") == step_advantages(GROUP, "rewardflow")
+    ended = {**GROUP, "next_states": [["attic", "end"], [None, None], [None, "end"]]}
+    assert step_advantages(ended, "rewardflow", state="observation") == step_advantages(ended, "rewardflow")
+
+
 def test_a_broken_rollout_is_left_out_of_the_group() -> None:
     broken = {"groups": [1, 1, 1], "rewards": [1.0, 0.0, None]}
     assert step_advantages(broken, "rloo") == [[1.0], [-1.0], [None]]
