@@ -29,6 +29,7 @@ import msgspec
 
 from agentcli.credit import registry
 from agentcli.errors import DataError, UsageError
+from agentcli.records.foreign.rollouts import ForeignCall
 from agentcli.records.grouping import grouped
 from agentcli.records.section import Finite, fault_and_path, read
 from agentcli.records.step_rows import advantages
@@ -76,7 +77,7 @@ class Rollouts(Record, kw_only=True):
     """
     actions: list[list[str | None]] | None = None
     """The action of each step; None where none can be read. Without them, the answers
-    in `messages`.
+    in `messages`: their tool calls, else their content.
     """
     valid: list[list[bool]] | None = None
     """Whether the action did something (credit.invalid_penalty, pruned steps)."""
@@ -89,7 +90,9 @@ class Rollouts(Record, kw_only=True):
     notes: list[list[dict[str, float | str]]] | None = None
     """What a judge noted of each step: best, chosen, process_ok (rare-tool)."""
     messages: list[list[dict[str, Any]]] | None = None
-    """Chats, with `role` and `content`: every message of the assistant is a step."""
+    """Chats, with `role`, `content` and `tool_calls`: every message of the assistant is
+    a step.
+    """
     steps: list[int] | None = None
     """The number of steps, where no other list tells it; without any, 1."""
 
@@ -277,12 +280,13 @@ def _read_messages(given: Rollouts) -> None:
     for row, chat in enumerate(given.messages):
         before: list[list[str]] = [[]]
         answers: list[str | None] = []
-        for message in chat:
+        for place, message in enumerate(chat):
             content = message.get("content") or ""
             if not isinstance(content, str):
                 content = msgspec.json.encode(content).decode()
             if message.get("role") == "assistant":
-                answers.append(content)
+                calls = _calls(message, f"rollouts.messages[{row}][{place}]")
+                answers.append(calls or content)
                 before.append([])
             else:
                 before[-1].append(content)
@@ -299,6 +303,16 @@ def _read_messages(given: Rollouts) -> None:
     if by_text:
         given.states = seen
         given.next_states = given.next_states or left
+
+
+def _calls(message: Mapping[str, Any], place: str) -> str:
+    """The tool calls of a message as an import writes them; "" without any."""
+    try:
+        calls = msgspec.convert(message.get("tool_calls") or [], list[ForeignCall])
+    except msgspec.ValidationError as error:
+        fault, path = fault_and_path(error)
+        raise DataError(f"{place}.tool_calls{path}: {fault}") from error
+    return "\n".join(call.text for call in calls)
 
 
 def _counts(given: Rollouts) -> list[int]:

@@ -127,6 +127,26 @@ def test_messages_are_steps_and_observations_may_be_their_states() -> None:
     assert step_advantages({**spoken, "states": None}, "grpo") == step_advantages(GROUP, "grpo")
 
 
+def called(*names: str) -> list[dict[str, Any]]:
+    """A chat whose answers are tool calls and nothing else."""
+    chat: list[dict[str, Any]] = [{"role": "user", "content": "q"}]
+    for name in names:
+        calls = [{"id": "1", "type": "function", "function": {"name": name, "arguments": "{}"}}]
+        chat.append({"role": "assistant", "content": None, "tool_calls": calls})
+        chat.append({"role": "tool", "tool_call_id": "1", "content": "r"})
+    return chat
+
+
+def test_tool_calls_are_actions() -> None:
+    plain = {"groups": [1, 1], "rewards": [1, 0], "states": [["s", "t"], ["s", "t"]]}
+    spoken = {**plain, "messages": [called("a", "b"), called("c", "c")]}
+    acted = {**plain, "actions": [["a", "b"], ["c", "c"]]}
+    assert step_advantages(spoken, "dpepo") == step_advantages(acted, "dpepo")
+    broken = {**spoken, "messages": [called("a", "b"), [{"role": "assistant", "tool_calls": [7]}]]}
+    with pytest.raises(DataError, match=r"^rollouts\.messages\[1\]\[0\]\.tool_calls\[0\]: expected"):
+        step_advantages(broken, "dpepo")
+
+
 @pytest.mark.parametrize(("method", "names"), NEEDS.items())
 def test_a_method_names_the_list_that_it_misses(method: str, names: tuple[str, ...]) -> None:
     whole = {
