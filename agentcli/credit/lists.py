@@ -35,6 +35,7 @@ from agentcli.records.section import Finite, fault_and_path, read
 from agentcli.records.step_rows import advantages
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import (
+    Credit,
     Ledger,
     Outcome,
     Record,
@@ -138,7 +139,7 @@ def step_advantages(
     given = read(_plain(rollouts, "rollouts"), Rollouts, "rollouts.")
     assign, settings = _made(method, _plain(switches, "switches"))
     _read_messages(given)
-    needs = _needs(method, switches)
+    needs = _needs(method, switches, settings)
     for name in sorted(needs):
         if getattr(given, name) is None:
             raise DataError(
@@ -154,7 +155,7 @@ def step_advantages(
         places = [(row, step) for row in members for step in range(counts[row])]
         if {"states", "success"} <= needs:
             _require_ends(tree, places)
-        by_step = advantages(assign(tree, settings))
+        by_step = advantages(_assigned(assign, tree, settings))
         for number, (row, step) in enumerate(places):
             result[row][step] = by_step[number]
     return result
@@ -247,12 +248,29 @@ def _made(
     return assign, settings
 
 
-def _needs(method: str, switches: dict[str, Any]) -> set[str]:
+def _needs(method: str, switches: dict[str, Any], settings: msgspec.Struct) -> set[str]:
     """The lists that the method reads with these switches."""
     needs = {*NEEDS.get(method, ())}
     if switches.get("outcome") == "success" or switches.get("drop_wrong"):
         needs.add("success")
+    # dpepo has forms that compare no states.
+    if not getattr(settings, "reads_states", True):
+        needs.discard("states")
     return needs
+
+
+def _assigned(assign: registry.Assign, tree: Tree, settings: msgspec.Struct) -> Credit:
+    """The credit of a tree.
+
+    Raises DataError with a remedy for lists in the place of that for `assign-credit`.
+    """
+    try:
+        return assign(tree, settings)
+    except DataError as error:
+        fault, _, _ = str(error).partition("; ")
+        raise DataError(
+            f"rollouts: {fault}; correct the lists, or take another method or switch"
+        ) from error
 
 
 def _require_ends(tree: Tree, places: Sequence[tuple[int, int]]) -> None:

@@ -289,6 +289,24 @@ def test_a_method_that_asks_who_succeeded_is_told() -> None:
         step_advantages(judged, "rare-tool", drop_wrong=True)
 
 
+@pytest.mark.parametrize("switches", [{"form": "release"}, {"transition_reward": False}])
+def test_dpepo_needs_states_only_where_it_compares_them(switches: dict[str, Any]) -> None:
+    acted = {"groups": [1, 1], "rewards": [1, 0], "actions": [["a", "b"], ["c", "c"]]}
+    placed = {**acted, "states": [["s", "t"], ["s", "t"]]}
+    assert step_advantages(acted, "dpepo", **switches) == step_advantages(placed, "dpepo", **switches)
+
+
+def test_a_fault_that_the_method_finds_has_a_remedy_for_lists() -> None:
+    attempts: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
+        ({**GROUP, "states": [["", "attic"]] * 3}, "gigpo", {}),
+        (GROUP, "carl", {"first_phase": "none"}),
+    ]
+    for rollouts, method, switches in attempts:
+        with pytest.raises(DataError, match=r"^rollouts: task q: .*; correct the lists") as refused:
+            step_advantages(rollouts, method, **switches)
+        assert "--" not in str(refused.value)
+
+
 def test_the_world_s_own_rewards_are_read_step_by_step() -> None:
     """Returns by hand: 0.5 + 1, then 1; and 0 throughout. V is 0.5 everywhere and lambda 1."""
     earned = {"groups": [1, 1], "rewards": [[0.5, 1.0], [0.0, 0.0]], "values": [[0.5, 0.5], [0.5, 0.5]]}
