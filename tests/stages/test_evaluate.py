@@ -22,6 +22,8 @@ from agentcli.stages.evaluate import plan_test_time_branch
 from agentcli.stages.panels import make_panel
 from agentcli.stages.session import Invocation
 from agentcli.stages.tally import share_of_success
+from chat_server import ChatServer, completion
+from command_line import agentcli
 from refusal import refusal, refused
 from staged import evaluate, pass_at_k
 
@@ -204,3 +206,15 @@ def test_a_vote_takes_its_settings_from_evaluation_alone() -> None:
     )
     chosen = plan_test_time_branch(settings, Path("x"), model=None).settings.rollout
     assert (chosen.branching, chosen.depth, chosen.vote_tokens) == (2, None, None)
+
+
+def test_a_greedy_server_that_chooses_its_model_is_warned_of(tmp_path: Path) -> None:
+    preset = tmp_path / "quiz.yaml"
+    quiz = {"name": "quiz_world:QuizWorld", "split": "test", "max_steps": 2, "processes": 1}
+    chosen = {"environment": quiz, "policy": {"kind": "openai"}, "rollout": {"most_errored": 1}}
+    preset.write_text(json.dumps(chosen), encoding="utf-8")
+    answer = completion("<think> sure </think><answer> A </answer>")
+    with ChatServer(lambda body, before: answer) as server:
+        words = ("--samples", "2", "--tasks", "1", "--temperature", "0", "--base-url", server.url)
+        done = agentcli("eval", "--preset", str(preset), "-o", str(tmp_path / "x"), *words)
+    assert "at temperature 0 the samples of a task are alike" in done.stderr, done
