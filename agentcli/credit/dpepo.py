@@ -95,10 +95,8 @@ class DpepoSettings(GroupSwitches, kw_only=True):
             "unset where action_reward and transition_reward are off: there is no "
             "R_step to multiply",
         )
-        # The release compares pairs of actions (release/dpepo.py).
-        reads_states = self.form == "paper" and self.transition_reward
         require(
-            reads_states or self.state == "paper",
+            self.reads_states or self.state == "paper",
             "state",
             self.state,
             "left alone where form is release or transition_reward is off: no state is "
@@ -112,6 +110,11 @@ class DpepoSettings(GroupSwitches, kw_only=True):
     def rewarded(self) -> bool:
         """Whether at least one of the two rewards is on."""
         return self.action_reward or self.transition_reward
+
+    @property
+    def reads_states(self) -> bool:
+        """Whether states are compared; the release compares pairs of actions."""
+        return self.form == "paper" and self.transition_reward
 
     def _require_coefficients(self, reward: str, **usual: float) -> None:
         """Requires that the coefficients of a reward that is off are left alone."""
@@ -229,13 +232,14 @@ def assign(
     leaves_of: type[Leaves] = Leaves,
     repetition_of: type[Repetition] = Repetition,
 ) -> Credit:
-    """Returns one StepCredit per row; raises DataError for a tree without state keys.
+    """Returns one StepCredit per row; raises DataError for state keys that it lacks.
 
     parts: trajectory (Phi_traj, mean over the row's leaves), step (R_step, or the
     release's W), penalty.
     """
     survey = survey_of(tree, settings)
-    require_states(survey, "dpepo")
+    if settings.reads_states:
+        require_states(survey, "dpepo")
     leaves = leaves_of(survey, settings, settings.normalise)
     scale = leaves.scale
     repetition = repetition_of()
@@ -244,9 +248,8 @@ def assign(
     weights = [repetition.weigh(one, settings) for one in repeats]
     # With success there are two outcomes, whose shares follow from the mean reward.
     # Scores can be anything, so the leaves of each score are counted.
-    shares_by_step = None
-    if settings.outcome == "score" and settings.prefix == "merge":
-        shares_by_step = _score_shares(survey)
+    by_score = settings.outcome == "score" and settings.prefix == "merge"
+    shares_by_step = _score_shares(survey) if by_score else None
 
     def advantage(step: int, reward: float) -> AdvantageParts:
         weight = weights[step]

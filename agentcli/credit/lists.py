@@ -29,11 +29,13 @@ import msgspec
 
 from agentcli.credit import registry
 from agentcli.errors import DataError, UsageError
+from agentcli.records.foreign.rollouts import ForeignCall
 from agentcli.records.grouping import grouped
 from agentcli.records.section import Finite, fault_and_path, read
 from agentcli.records.step_rows import advantages
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import (
+    Credit,
     Ledger,
     Outcome,
     Record,
@@ -76,7 +78,7 @@ class Rollouts(Record, kw_only=True):
     """
     actions: list[list[str | None]] | None = None
     """The action of each step; None where none can be read. Without them, the answers
-    in `messages`.
+    in `messages`: their tool calls, else their content.
     """
     valid: list[list[bool]] | None = None
     """Whether the action did something (credit.invalid_penalty, pruned steps)."""
@@ -89,7 +91,9 @@ class Rollouts(Record, kw_only=True):
     notes: list[list[dict[str, float | str]]] | None = None
     """What a judge noted of each step: best, chosen, process_ok (rare-tool)."""
     messages: list[list[dict[str, Any]]] | None = None
-    """Chats, with `role` and `content`: every message of the assistant is a step."""
+    """Chats, with `role`, `content` and `tool_calls`: every message of the assistant is
+    a step.
+    """
     steps: list[int] | None = None
     """The number of steps, where no other list tells it; without any, 1."""
 
@@ -135,7 +139,7 @@ def step_advantages(
     given = read(_plain(rollouts, "rollouts"), Rollouts, "rollouts.")
     assign, settings = _made(method, _plain(switches, "switches"))
     _read_messages(given)
-    needs = _needs(method, switches)
+    needs = _needs(method, switches, settings)
     for name in sorted(needs):
         if getattr(given, name) is None:
             raise DataError(
@@ -151,7 +155,7 @@ def step_advantages(
         places = [(row, step) for row in members for step in range(counts[row])]
         if {"states", "success"} <= needs:
             _require_ends(tree, places)
-        by_step = advantages(assign(tree, settings))
+        by_step = advantages(_assigned(assign, tree, settings))
         for number, (row, step) in enumerate(places):
             result[row][step] = by_step[number]
     return result
@@ -244,12 +248,29 @@ def _made(
     return assign, settings
 
 
-def _needs(method: str, switches: dict[str, Any]) -> set[str]:
+def _needs(method: str, switches: dict[str, Any], settings: msgspec.Struct) -> set[str]:
     """The lists that the method reads with these switches."""
     needs = {*NEEDS.get(method, ())}
     if switches.get("outcome") == "success" or switches.get("drop_wrong"):
         needs.add("success")
+    # dpepo has forms that compare no states.
+    if not getattr(settings, "reads_states", True):
+        needs.discard("states")
     return needs
+
+
+def _assigned(assign: registry.Assign, tree: Tree, settings: msgspec.Struct) -> Credit:
+    """The credit of a tree.
+
+    Raises DataError with a remedy for lists in the place of that for `assign-credit`.
+    """
+    try:
+        return assign(tree, settings)
+    except DataError as error:
+        fault, _, _ = str(error).partition("; ")
+        raise DataError(
+            f"rollouts: {fault}; correct the lists, or take another method or switch"
+        ) from error
 
 
 def _require_ends(tree: Tree, places: Sequence[tuple[int, int]]) -> None:
@@ -277,12 +298,13 @@ def _read_messages(given: Rollouts) -> None:
     for row, chat in enumerate(given.messages):
         before: list[list[str]] = [[]]
         answers: list[str | None] = []
-        for message in chat:
+        for place, message in enumerate(chat):
             content = message.get("content") or ""
             if not isinstance(content, str):
                 content = msgspec.json.encode(content).decode()
             if message.get("role") == "assistant":
-                answers.append(content)
+                calls = _calls(message, f"rollouts.messages[{row}][{place}]")
+                answers.append(calls or content)
                 before.append([])
             else:
                 before[-1].append(content)
@@ -299,6 +321,16 @@ def _read_messages(given: Rollouts) -> None:
     if by_text:
         given.states = seen
         given.next_states = given.next_states or left
+
+
+def _calls(message: Mapping[str, Any], place: str) -> str:
+    """The tool calls of a message as an import writes them; "" without any."""
+    try:
+        calls = msgspec.convert(message.get("tool_calls") or [], list[ForeignCall])
+    except msgspec.ValidationError as error:
+        fault, path = fault_and_path(error)
+        raise DataError(f"{place}.tool_calls{path}: {fault}") from error
+    return "\n".join(call.text for call in calls)
 
 
 def _counts(given: Rollouts) -> list[int]:
@@ -364,6 +396,7 @@ def _rollout(given: Rollouts, row: int, count: int) -> list[Step]:
                 )
             above = steps[parent]
             above.next_state = above.next_state or step.state
+            above.next_observation = above.next_state
         step.parent = parent
     for name in ("rewards", "success"):
         column = getattr(given, name)
@@ -390,6 +423,7 @@ def _step(given: Rollouts, row: int, place: int) -> Step:
     elif entries["valid"] is False:
         validity = Validity.INADMISSIBLE
     state = entries["states"] or ""
+    after = entries["next_states"] or ""
     score = entries["scores"]
     rewards = given.rewards[row]
     return Step(
@@ -402,8 +436,8 @@ def _step(given: Rollouts, row: int, place: int) -> Step:
         action=action,
         validity=validity,
         state=state,
-        next_state=entries["next_states"] or "",
-        next_observation="",
+        next_state=after,
+        next_observation=after,
         reward=(isinstance(rewards, list) and rewards[place]) or 0.0,
         value=entries["values"],
         score=msgspec.UNSET if score is None else score,

@@ -38,15 +38,17 @@ TOLERANCE = 1e-6
 """Rounding error of a cosine in float32; that of equal keys is 1 up to this."""
 
 
-def require_states(survey: Survey, method: str) -> None:
-    """Raises DataError for a tree without state keys."""
+def require_states(
+    survey: Survey, reader: str, otherwise: str = "--method grpo"
+) -> None:
+    """Raises DataError for a tree without state keys, which `reader` compares."""
     tree = survey.tree
     for step in tree.steps:
         if not step.state and survey.live[step.id]:
             raise DataError(
                 f"task {shown(tree.task.id)}: steps[{step.id}].state: is empty; "
-                f"{method} compares steps from the same state, take a world that "
-                "records states, import with --states observation, or --method grpo"
+                f"{reader} compares steps from the same state, take a world that "
+                f"records states, import with --states observation, or {otherwise}"
             )
 
 

@@ -127,10 +127,15 @@ class CreditStatistics:
         ]
 
     def _add_outcomes(self, tree: Tree) -> bool:
-        """Counts a tree's outcomes; returns whether all leaves have the same reward."""
+        """Counts a tree's outcomes; returns whether all leaves have the same reward.
+
+        A tree whose leaves all errored has none, and is neither of the two.
+        """
         ends = [leaf for leaf in leaves(tree) if leaf.outcome is not Outcome.ERRORED]
         successes = sum(leaf.outcome is Outcome.SUCCESS for leaf in ends)
         self._trees += 1
+        if not ends:
+            return False
         self._without_success += successes == 0
         if self._outcome == "score":
             totals = score_sums(tree)

@@ -7,6 +7,7 @@ environment is named "gym:ID", an OpenEnv server "http://HOST:PORT". A world is
 imported only when it is made, so listing names imports none.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -130,10 +131,17 @@ def _refuse_unclear(tasks: object, place: str) -> None:
     """Raises UsageError unless `tasks` is a list of tasks with distinct ids."""
     if not isinstance(tasks, list) or not all(isinstance(one, Task) for one in tasks):
         raise UsageError(f"{place}: its tasks() must give a list of Task")
+    refuse_repeated(tasks, place, UsageError)
+
+
+def refuse_repeated(
+    tasks: Sequence[Task], place: str, error: type[AgentCliError]
+) -> None:
+    """Raises `error` for two tasks with one id; `place` is where they are listed."""
     ids = set[str]()
     for task in tasks:
         if task.id in ids:
-            raise UsageError(
+            raise error(
                 f"{place}: task {task.id!r} is there twice; give each an id of its own"
             )
         ids.add(task.id)

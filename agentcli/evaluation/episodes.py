@@ -7,13 +7,13 @@ repeated or inadmissible; a response may be malformed or tagged.
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from agentcli.records.siblings import was_sampled
 from agentcli.records.trees import acts_by_copy, paths
 from agentcli.records.types import (
     Episode,
     Move,
     Outcome,
     Step,
-    StopReason,
     Tree,
     Validity,
 )
@@ -26,11 +26,12 @@ def episodes(tree: Tree) -> Iterator[Episode]:
     """
     for sample, trajectory in enumerate(paths(tree)):
         last = trajectory[-1]
+        # What was not asked, or never answered, is no step of the policy.
+        sampled = [step for step in trajectory if was_sampled(step)]
         tags = [step.tag for step in trajectory]
-        stops = [step.stop for step in trajectory]
         validities = [step.validity for step in trajectory]
         move_validities: list[Validity] = []
-        for step in trajectory:
+        for step in sampled:
             move_validities += [act.validity for _, act in acts_by_copy(step)]
         yield Episode(
             task=tree.task.id,
@@ -38,8 +39,7 @@ def episodes(tree: Tree) -> Iterator[Episode]:
             sample=sample,
             outcome=last.outcome or Outcome.ERRORED,
             score=score_of(trajectory),
-            # A prompt that was too long to be asked is no step of the policy.
-            steps=len(stops) - stops.count(StopReason.OVERLONG),
+            steps=len(sampled),
             moves=len(move_validities),
             tokens=sum(step.tokens for step in trajectory),
             repetitive_steps=repetitions(trajectory),

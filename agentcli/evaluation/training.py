@@ -256,9 +256,10 @@ def course(loop: Sequence[float], parts: int = PARTS) -> list[float]:
 
 def _forks_by_depth(rollouts: Sequence[RolloutEntry]) -> list[float]:
     """The shares over all forks."""
-    # Iterations without forks have no shares, and weigh nothing.
-    forks = [one.ledger.forks for one in rollouts]
-    every = [one.statistics.forks_by_depth for one in rollouts]
+    # Iterations without shares weigh nothing, whatever their ledger says.
+    known = [one for one in rollouts if one.statistics.forks_by_depth]
+    forks = [one.ledger.forks for one in known]
+    every = [one.statistics.forks_by_depth for one in known]
     shares = []
     for column in zip_longest(*every, fillvalue=0.0):
         forks_there = map(mul, forks, column)

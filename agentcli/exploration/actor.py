@@ -115,17 +115,6 @@ class Steps:
             self.leave_out(lineage)
         return True
 
-    def fail_unfinished(self, why: str) -> bool:
-        """Makes the last step of every unfinished trajectory an errored leaf.
-
-        Returns False if there is none.
-        """
-        last_steps = [self._kept[lineage] for lineage in self.leaves()]
-        unfinished = [step for step in last_steps if step.outcome is None]
-        for step in unfinished:
-            _fail(step, why)
-        return bool(unfinished)
-
     def fail_below(self, lineage: Lineage, why: str) -> None:
         """Makes the leaves at or below a step errored.
 
@@ -139,7 +128,8 @@ class Steps:
             step = self._kept[leaf]
             # Only the first fault of a leaf is reported.
             if step.outcome is not Outcome.ERRORED:
-                _fail(step, why)
+                step.outcome = Outcome.ERRORED
+                step.error = why
 
     def note(self, lineage: Lineage, values: Mapping[str, float | str]) -> None:
         """Adds to the notes of a step, even if it was left out."""
@@ -188,10 +178,9 @@ class Steps:
         inner = {lineage[:-1] for lineage in self._kept}
         return [lineage for lineage in self._kept if lineage not in inner]
 
-
-def _fail(step: Step, why: str) -> None:
-    step.outcome = Outcome.ERRORED
-    step.error = why
+    def unfinished(self) -> list[Lineage]:
+        """The ends of the trajectories that are not finished."""
+        return [leaf for leaf in self.leaves() if self._kept[leaf].outcome is None]
 
 
 def _executed(step: Step) -> int:
@@ -245,8 +234,8 @@ class Actor:
         self._pictures: dict[str, bytes] = {}
         """All pictures that were shown to the policy or observed, by name."""
         self._unanswered: dict[tuple[Lineage, str, int], str] = {}
-        """Faults of further models, which make leaves errored in `tree`. Keyed by the
-        node's lineage, the model's name and the number of the question.
+        """Faults of further models, and of time, which make leaves errored in `tree`.
+        Keyed by the node's lineage, the model's name and the number of the question.
         """
         self._instruction = ""
         self._broken = ""
@@ -482,8 +471,11 @@ class Actor:
         needed = min(rollout.minimum_leaves, rollout.leaves)
         broken = {lineage for lineage, _, _ in self._unanswered}
         if not self._steps.drop_unfinished(needed, broken):
-            has_failed = self._steps.fail_unfinished(why)
-            missing = int(not has_failed)
+            unfinished = self._steps.unfinished()
+            # `tree` charges them first: they were executed.
+            for lineage in unfinished:
+                self._unanswered[lineage, "", 0] = why
+            missing = int(not unfinished)
             if needed == rollout.leaves:
                 missing = needed - len(self._steps.leaves())
             for _ in range(missing):

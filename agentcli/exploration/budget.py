@@ -49,16 +49,14 @@ def is_mixed(tree: Tree) -> bool:
 
 
 def highest(unit: str, settings: Settings) -> int:
-    """The most that one tree can cost in the unit of a budget, without votes."""
+    """The most that one tree can cost in the unit of a budget."""
     rollout = settings.rollout
     leaves, responses = rollout.most(settings.environment.max_steps)
-    # A response that repeats a sibling's action is drawn again, and costs each time.
-    draws = responses * (1 + rollout.distinct)
     limits = {
         GROUPS: 1,
         "leaves": leaves,
         "steps": responses * rollout.moves_per_step,
-        "tokens": draws * settings.policy.max_tokens,
+        "tokens": responses * rollout.draws * settings.policy.max_tokens,
     }
     return limits[unit]
 

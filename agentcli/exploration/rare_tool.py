@@ -25,6 +25,7 @@ from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.judge import LEAST, MOST, JudgeSettings, ask_judge
 from agentcli.exploration.nodes import Node, Response, spelled
+from agentcli.policies.registry import MODEL_FREE
 from agentcli.records.calls import ANSWER, COT, ToolCall, read_call
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import RolloutSettings
@@ -59,8 +60,14 @@ class RareToolRollout(RolloutSettings, kw_only=True):
     """The lowest score at which a tool is viable; greedy has no such bound."""
 
     def check(self) -> None:
-        """Raises UsageError for a threshold that the rule does not read."""
+        """Raises UsageError for a cache or a threshold that is not read."""
         super().check()
+        # They read the world besides the question, and a cache knows the question alone.
+        if self.judge.cache is not None and self.judge.kind in MODEL_FREE:
+            raise UsageError(
+                f"rollout.judge.cache: keeps what a model answers, and "
+                f"rollout.judge.kind {self.judge.kind} is none; leave it out"
+            )
         if self.select == "greedy" and self.threshold != VIABLE:
             raise UsageError(
                 "rollout.threshold: has no effect where rollout.select is greedy; use "

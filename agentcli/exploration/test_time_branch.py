@@ -19,6 +19,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 from agentcli.exploration.actor import Actor
@@ -52,10 +53,25 @@ class VotingRollout(RolloutSettings, kw_only=True):
     tokens; unset: no limit.
     """
 
+    @property
+    def draws(self) -> int:
+        """The most responses that are sampled for one that is executed."""
+        return self.branching if self.vote == "action" else 1
+
+    def most(self, steps: int) -> tuple[int, int]:
+        """The most leaves and responses that are executed, forks included."""
+        leaves, responses = super().most(steps)
+        if self.vote == "outcome":
+            # The initial state says nothing, so the first vote is one step below it.
+            votes = range(1, min(steps, (self.depth or steps) + 1))
+            forked = sum(steps - place for place in votes)
+            responses += leaves * (self.branching - 1) * forked
+        return leaves, responses
+
 
 async def explore(actor: Actor, settings: VotingRollout) -> Tree:
     """Grows `leaves` independent trajectories, each voting as the settings say."""
-    grow = by_outcome if settings.vote == "outcome" else by_action
+    grow = by_outcome if settings.vote == "outcome" else partial(follow, votes=True)
     root = await actor.start()
     indices = range(settings.leaves)
     await asyncio.gather(*(grow(actor, root, n, Polls(settings)) for n in indices))
@@ -87,11 +103,6 @@ class Polls:
         self.tokens += len(reply.token_ids) or reply.generated_tokens
 
 
-async def by_action(actor: Actor, node: Node, index: int, polls: Polls) -> None:
-    """Grows one trajectory; after an <explore> step it takes the majority's action."""
-    await follow(actor, node, index, polls, votes=True)
-
-
 async def by_outcome(actor: Actor, root: Node, index: int, polls: Polls) -> None:
     """Grows one trajectory; at its <explore> states it continues as the best of B."""
     trajectory = await follow(actor, root, index, polls)
@@ -117,7 +128,9 @@ async def by_outcome(actor: Actor, root: Node, index: int, polls: Polls) -> None
 async def follow(
     actor: Actor, node: Node, index: int, polls: Polls, votes: bool = False
 ) -> list[Node]:
-    """Acts from `node` to the end of one trajectory; `votes`: held after <explore>.
+    """Acts from `node` to the end of one trajectory.
+
+    With `votes`, it takes the majority's action after an <explore> step.
 
     Returns `node` and every node reached after it.
     """

@@ -356,6 +356,12 @@ class RolloutSettings(Section, kw_only=True):
         return self.leaves, self.leaves * steps
 
     @property
+    def draws(self) -> int:
+        """The most responses that are sampled for one that is executed."""
+        # A response that repeats a sibling's action is drawn again, and costs each time.
+        return 1 + self.distinct
+
+    @property
     def needs_chance(self) -> str:
         """Why greedy responses are of no use to the method; "" if they are."""
         return ""

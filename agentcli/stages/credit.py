@@ -89,7 +89,8 @@ def perform(plan: CreditPlan, session: Session) -> StageRecord:
     """
     trees = plan.trees
     progress = session.progress
-    is_written = all(map(is_there, plan.outputs))
+    # Graphs may be another method's: their folder has one name.
+    is_written = all(map(is_there, plan.outputs)) and not plan.graph
     if session.done and is_written and not lost_its_end(plan.run.credit(plan.method)):
         return session.nothing_owed(session.done)
     statistics = CreditStatistics(getattr(plan.switches, "outcome", "success"))
@@ -133,11 +134,17 @@ def _export(
     Returns the sizes of RewardFlow Table 9.
     """
     from agentcli.credit.export import graph_of, stem_of, write_graph
+    from agentcli.credit.rewardflow import RewardFlowSettings
+    from agentcli.credit.similarity import require_states
+    from agentcli.credit.survey import survey_of
 
     sizes = []
     # The credit on disk, not that in memory: a graph shows what training will read.
     pairs = zip(read_numbered(trees, Tree), read_records(credit, Credit), strict=True)
     for (line, tree), given in pairs:
+        with prefixed(f"{trees}:{line}", DataError):
+            survey = survey_of(tree, RewardFlowSettings())
+            require_states(survey, "a graph", "leave out --graph")
         graph = graph_of(tree, settings)
         write_graph(graph, folder / stem_of(line, tree.task.id), given)
         sizes.append(graph.size)

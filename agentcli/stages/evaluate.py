@@ -26,7 +26,7 @@ from agentcli.records.grouping import grouped
 from agentcli.records.pictures import drop_unnamed
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
-from agentcli.records.settings import Settings
+from agentcli.records.settings import EvaluationSettings, RolloutSettings, Settings
 from agentcli.records.shards import ShardExtent
 from agentcli.records.types import Episode, Ledger, Outcome, Panel, StageRecord, Tree
 from agentcli.stages import sampling
@@ -149,18 +149,28 @@ def _for_panel(
 ) -> Settings:
     """Settings whose rollout is the evaluation.
 
-    Without a label, `prefix` and the name of the split are used.
+    Without a label, `prefix` and the name of the split, or of the panel's file, are
+    used.
     """
     settings = settle(settings)
     wanted = settings.evaluation
+    name = split = wanted.split
+    if settings.environment.panel is not None:
+        # Its tasks are played whatever `evaluation.split` says.
+        panel = read_json(Path(settings.environment.panel), Panel)
+        name = panel.name
+        split = ", ".join(dict.fromkeys(task.split for task in panel.tasks)) or name
     temperature = wanted.temperature
     if temperature is None:
         temperature = settings.policy.temperature
     of_method = {}
     for field in added_fields(method):
         of_method[field.name] = getattr(wanted, field.name, None)
+    rollout = as_method(settings.rollout, method, **of_method)
+    if method == VOTING:
+        rollout = _voting(rollout, wanted)
     rollout = msgspec.structs.replace(
-        as_method(settings.rollout, method, **of_method),
+        rollout,
         leaves=samples,
         # At a deadline none is dropped: slow ones may be the wrong ones.
         minimum_leaves=samples,
@@ -170,13 +180,25 @@ def _for_panel(
         budget=wanted.budget,
     )
     # Labels name files: other commands on the same split must not share one.
-    label = wanted.label or f"{prefix}{wanted.split}"
+    label = wanted.label or f"{prefix}{name}"
     return with_changes(
         msgspec.structs.replace(settings, rollout=rollout),
-        environment={"split": wanted.split, "tasks": wanted.tasks},
+        environment={"split": split, "tasks": wanted.tasks},
         policy={"temperature": temperature},
-        evaluation={"label": label, "temperature": temperature},
+        evaluation={"split": split, "label": label, "temperature": temperature},
     )
+
+
+def _voting(rollout: RolloutSettings, wanted: EvaluationSettings) -> RolloutSettings:
+    """The settings of a vote, all of them from `evaluation`.
+
+    Those of the same names in `rollout` belong to another method.
+    """
+    fields = added_fields(VOTING)
+    values = {
+        field.name: getattr(wanted, field.name, field.default) for field in fields
+    }
+    return msgspec.structs.replace(rollout, **values)
 
 
 def _plan(
@@ -235,7 +257,9 @@ async def perform(
         )
     votes = plan.command == "test-time-branch"
     several = votes or settings.rollout.leaves > 1
-    greedy = plan.model is not None and settings.policy.temperature == 0
+    # A server may choose its model itself.
+    has_model = plan.model is not None or settings.policy.kind == "openai"
+    greedy = has_model and settings.policy.temperature == 0
     if several and greedy and session.done is None:
         alike = "the candidates of a vote" if votes else "the samples of a task"
         note(f"warning: at temperature 0 {alike} are alike; set --temperature above 0")

@@ -15,7 +15,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 
 from agentcli.environments.protocol import Card, World
-from agentcli.environments.registry import tasks_of
+from agentcli.environments.registry import refuse_repeated, tasks_of
 from agentcli.errors import DataError, UsageError
 from agentcli.records.faults import shown
 from agentcli.records.files import derive_seed, read_json, read_records
@@ -105,7 +105,10 @@ def interleaved(parts: Sequence[Sequence[str]]) -> list[str]:
 
 
 def read_panel(path: Path, world: str) -> Panel:
-    """Reads a panel file. Raises DataError for a wrong hash or another world."""
+    """Reads a panel file.
+
+    Raises DataError for a wrong hash, another world, and a task that is there twice.
+    """
     panel = read_json(path, Panel)
     if panel_hash(task.id for task in panel.tasks) != panel.sha256:
         raise DataError(
@@ -116,6 +119,7 @@ def read_panel(path: Path, world: str) -> Panel:
         raise DataError(
             f"{path}: world: is {panel.world!r}, the command asks for {world!r}"
         )
+    refuse_repeated(panel.tasks, f"{path}: tasks", DataError)
     return panel
 
 

@@ -186,6 +186,15 @@ def test_statistics_stream() -> None:
     }
 
 
+def test_a_tree_of_errored_leaves_is_neither_equal_nor_without_success() -> None:
+    statistics = CreditStatistics()
+    broken = outcomes([1, 1], [ERRORED, ERRORED])
+    statistics.add(broken, grpo.assign(broken, GRPO()))
+    computed = statistics.summary()
+    assert computed["trees"] == 1
+    assert (computed["groups_without_success"], computed["groups_all_equal"]) == (0, 0)
+
+
 def test_advantages_of_groups_with_equal_outcomes_are_counted() -> None:
     """Of 2 + 4 rows: the second group has a penalty alone to tell its trajectories apart."""
     statistics = CreditStatistics()
@@ -228,7 +237,7 @@ def test_a_warning_where_nothing_can_be_learnt() -> None:
     for trees, words in (
         ([], "no step in any tree"),
         ([errored], "all 2 rows are masked"),
-        ([failed, failed, errored], "all 4 advantages are zero; 3 of 3 trees have no success, 3 have equal outcomes"),
+        ([failed, failed, errored], "all 4 advantages are zero; 2 of 3 trees have no success, 2 have equal outcomes"),
     ):
         statistics = CreditStatistics()
         for grown in trees:

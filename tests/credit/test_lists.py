@@ -89,6 +89,12 @@ def test_rewardflow_by_hand() -> None:
     assert missed == pytest.approx(-0.5 - 1 / 3)
 
 
+def test_a_list_of_states_is_what_the_agent_saw_too() -> None:
+    assert step_advantages(GROUP, "rewardflow", state="observation") == step_advantages(GROUP, "rewardflow")
+    ended = {**GROUP, "next_states": [["attic", "end"], [None, None], [None, "end"]]}
+    assert step_advantages(ended, "rewardflow", state="observation") == step_advantages(ended, "rewardflow")
+
+
 def test_a_broken_rollout_is_left_out_of_the_group() -> None:
     broken = {"groups": [1, 1, 1], "rewards": [1.0, 0.0, None]}
     assert step_advantages(broken, "rloo") == [[1.0], [-1.0], [None]]
@@ -119,6 +125,26 @@ def test_messages_are_steps_and_observations_may_be_their_states() -> None:
     spoken = {**GROUP, "messages": chats, "states": "observation"}
     assert step_advantages(spoken, "rewardflow") == step_advantages(GROUP, "rewardflow")
     assert step_advantages({**spoken, "states": None}, "grpo") == step_advantages(GROUP, "grpo")
+
+
+def called(*names: str) -> list[dict[str, Any]]:
+    """A chat whose answers are tool calls and nothing else."""
+    chat: list[dict[str, Any]] = [{"role": "user", "content": "q"}]
+    for name in names:
+        calls = [{"id": "1", "type": "function", "function": {"name": name, "arguments": "{}"}}]
+        chat.append({"role": "assistant", "content": None, "tool_calls": calls})
+        chat.append({"role": "tool", "tool_call_id": "1", "content": "r"})
+    return chat
+
+
+def test_tool_calls_are_actions() -> None:
+    plain = {"groups": [1, 1], "rewards": [1, 0], "states": [["s", "t"], ["s", "t"]]}
+    spoken = {**plain, "messages": [called("a", "b"), called("c", "c")]}
+    acted = {**plain, "actions": [["a", "b"], ["c", "c"]]}
+    assert step_advantages(spoken, "dpepo") == step_advantages(acted, "dpepo")
+    broken = {**spoken, "messages": [called("a", "b"), [{"role": "assistant", "tool_calls": [7]}]]}
+    with pytest.raises(DataError, match=r"^rollouts\.messages\[1\]\[0\]\.tool_calls\[0\]: expected"):
+        step_advantages(broken, "dpepo")
 
 
 @pytest.mark.parametrize(("method", "names"), NEEDS.items())
@@ -261,6 +287,24 @@ def test_a_method_that_asks_who_succeeded_is_told() -> None:
     judged = {"groups": [1], "rewards": [1.0], "notes": [[NOTED]]}
     with pytest.raises(DataError, match=r"^rollouts\.success: is missing; rare-tool reads it"):
         step_advantages(judged, "rare-tool", drop_wrong=True)
+
+
+@pytest.mark.parametrize("switches", [{"form": "release"}, {"transition_reward": False}])
+def test_dpepo_needs_states_only_where_it_compares_them(switches: dict[str, Any]) -> None:
+    acted = {"groups": [1, 1], "rewards": [1, 0], "actions": [["a", "b"], ["c", "c"]]}
+    placed = {**acted, "states": [["s", "t"], ["s", "t"]]}
+    assert step_advantages(acted, "dpepo", **switches) == step_advantages(placed, "dpepo", **switches)
+
+
+def test_a_fault_that_the_method_finds_has_a_remedy_for_lists() -> None:
+    attempts: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
+        ({**GROUP, "states": [["", "attic"]] * 3}, "gigpo", {}),
+        (GROUP, "carl", {"first_phase": "none"}),
+    ]
+    for rollouts, method, switches in attempts:
+        with pytest.raises(DataError, match=r"^rollouts: task q: .*; correct the lists") as refused:
+            step_advantages(rollouts, method, **switches)
+        assert "--" not in str(refused.value)
 
 
 def test_the_world_s_own_rewards_are_read_step_by_step() -> None:

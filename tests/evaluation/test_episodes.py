@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentcli.evaluation.episodes import ENDINGS, ending
-from agentcli.records.types import Outcome, Validity
+from agentcli.evaluation.episodes import ENDINGS, ending, episodes
+from agentcli.exploration.nodes import errored_tree
+from agentcli.records.types import Outcome, Task, Validity
 from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, chains, move, walk
 
 CONCEPTS = Path(__file__).parents[2] / "docs/concepts.md"
@@ -38,6 +39,12 @@ def test_a_step_repeats_only_as_much_as_its_copies_do(last: int, expected: str) 
         steps.append({"moves": [move(copy, f"a{kind}", f"s{kind}") for copy in range(1, 5)], "outcome": None})
     steps[-1]["outcome"] = TRUNCATED
     assert ending(chains([steps]).steps) == expected
+
+
+def test_what_was_never_answered_is_no_step() -> None:
+    tree = errored_tree(Task(id="t", world="w", split="s", kind="k"), "chain", 0, "no engine")
+    (episode,) = episodes(tree)
+    assert (episode.outcome, episode.steps, episode.moves) == (ERRORED, 0, 0)
 
 
 def test_every_ending_is_a_word_that_the_documents_define() -> None:

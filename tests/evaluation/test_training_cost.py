@@ -87,6 +87,8 @@ def test_forks_by_depth_are_shares_of_all_forks() -> None:
     none = iteration(ledger=Ledger())
     assert training_cost([early, none, deep]).forks_by_depth == [10 / 16, 0.0, 6 / 16]
     assert training_cost([none]).forks_by_depth == []
+    unknown = iteration(ledger=Ledger(forks=10))
+    assert training_cost([unknown, early]).forks_by_depth == [1.0]
 
 
 def test_nothing_that_was_updated_is_known_to_be_nothing() -> None:

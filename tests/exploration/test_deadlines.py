@@ -53,6 +53,7 @@ def test_the_deadline_keeps_what_is_enough(minimum: int, outcomes: list[Outcome]
     tree = grow_word("chain", Stuck(), leaves=3, deadline_seconds=1.0, minimum_leaves=minimum)
     assert [step.outcome for step in tree.steps] == outcomes
     assert tree.ledger.leaves == len(outcomes)
+    assert tree.ledger.steps == 3, "the step that the deadline cut off was executed"
     assert tree.ledger.generated_tokens == 3
     why = "the tree was not finished within 1 s (rollout.deadline_seconds)"
     assert [step.error for step in tree.steps] == [None, None, why][: len(outcomes)]

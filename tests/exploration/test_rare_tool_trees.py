@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agentcli.exploration.judge import JudgeSettings
+from agentcli.exploration.rare_tool import RareToolRollout
 from agentcli.records.files import read_records
 from agentcli.records.trees import paths, validate_tree
 from agentcli.records.types import Credit, Outcome, Step, Tree
@@ -184,6 +186,13 @@ def test_an_unusable_reply_is_not_kept() -> None:
     with server("hm", verdict()) as served:
         (tree,) = roll("y", *asking(served, *cache))
         assert last_step(tree).outcome is Outcome.SUCCESS
+
+
+@pytest.mark.parametrize("kind", ["tool-judge", "plausible"])
+def test_a_judge_without_a_model_has_no_cache(kind: str) -> None:
+    """It reads the world's options too, which a cache does not know."""
+    settings = RareToolRollout(judge=JudgeSettings(kind=kind, cache="kept"))
+    refused(settings.check, names=("rollout.judge.cache", kind), remedy="leave it out")
 
 
 def test_a_kept_verdict_is_not_asked_for_again() -> None:

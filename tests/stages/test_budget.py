@@ -13,6 +13,7 @@ from agentcli.environments.registry import make_world
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.budget import Allowance, Budget, highest, is_mixed, parse_budget
 from agentcli.exploration.registry import make
+from agentcli.exploration.settings import rollout_settings
 from agentcli.records.files import read_json, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import (
@@ -30,7 +31,7 @@ from agentcli.stages.session import Invocation
 from fitting import fitting
 from growing import grow_all
 from refusal import refused
-from scripted import scripted
+from scripted import ScriptedPolicy, scripted
 from staged import evaluate, rollout
 from word_trees import grow_word
 
@@ -275,6 +276,20 @@ def test_a_tree_costs_what_is_foreseen_where_nothing_ends_it(method: str, leaves
     chosen = Settings(environment=EnvironmentSettings(max_steps=4), rollout=rollout)
     ledger = grow_word(method, scripted({}), leaves=leaves, roots=leaves, draws=3).ledger
     assert (highest("leaves", chosen), highest("steps", chosen)) == (ledger.leaves, ledger.steps)
+
+
+@pytest.mark.parametrize("depth", [None, 1, 2])
+@pytest.mark.parametrize("vote", ["action", "outcome"])
+def test_votes_cost_what_is_foreseen_where_nothing_ends_them(vote: str, depth: int | None) -> None:
+    chosen = Settings(
+        environment=EnvironmentSettings(max_steps=4),
+        policy=PolicySettings(max_tokens=3),
+        rollout=rollout_settings("test-time-branch", leaves=2, branching=3, vote=vote, depth=depth),
+    )
+    endless = ScriptedPolicy(lambda history, times: ("explore", "a"), lambda history, times: 0.25)
+    ledger = grow_word("test-time-branch", endless, leaves=2, branching=3, vote=vote, depth=depth).ledger
+    assert (highest("leaves", chosen), highest("steps", chosen)) == (ledger.leaves, ledger.steps)
+    assert highest("tokens", chosen) >= ledger.generated_tokens
 
 
 def test_units() -> None:

@@ -57,6 +57,16 @@ def test_credit_that_is_there_is_not_owed_and_credit_that_is_missing_is(run: Pat
     refused(lambda: assign(run, resume=True), names="trees.jsonl")
 
 
+def test_graphs_of_another_method_are_owed(run: Path) -> None:
+    assign(run, "grpo", graph=True)
+    graphs = sorted((run / "graphs").iterdir())
+    of_grpo = [file.read_bytes() for file in graphs]
+    assign(run, "rewardflow", graph=True, overwrite=True)
+    assert [file.read_bytes() for file in graphs] != of_grpo
+    assign(run, "grpo", graph=True, resume=True)
+    assert [file.read_bytes() for file in graphs] == of_grpo
+
+
 @pytest.mark.parametrize("kept", [0, 2])
 def test_credit_that_lost_its_end_is_owed(run: Path, kept: int) -> None:
     assign(run)

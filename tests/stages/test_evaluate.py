@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from agentcli.environments.registry import make_world
 from agentcli.evaluation.episodes import episodes
-from agentcli.exploration.settings import evaluation_class, rollout_settings
-from agentcli.records.files import read_json, read_records
+from agentcli.exploration.settings import decode, evaluation_class, rollout_settings
+from agentcli.records.files import read_json, read_records, write_json
 from agentcli.records.settings import (
     EnvironmentSettings,
     EvaluationSettings,
@@ -17,8 +18,12 @@ from agentcli.records.settings import (
     Settings,
 )
 from agentcli.records.types import Episode, Manifest, Outcome, Tree
+from agentcli.stages.evaluate import plan_test_time_branch
+from agentcli.stages.panels import make_panel
 from agentcli.stages.session import Invocation
 from agentcli.stages.tally import share_of_success
+from chat_server import ChatServer, completion
+from command_line import agentcli
 from refusal import refusal, refused
 from staged import evaluate, pass_at_k
 
@@ -179,3 +184,37 @@ def test_an_evaluation_has_its_own_limit_and_draws_nothing_again(
     run(tmp_path, msgspec.structs.replace(SETTINGS, rollout=rollout, evaluation=evaluation))
     told = read_json(tmp_path / "manifest.json", Manifest).stages["evaluation/test"].settings["rollout"]
     assert (told["beyond"], told["distinct"]) == (used, 0)
+
+
+def test_a_panel_file_gives_its_name_and_the_split_of_its_tasks(tmp_path: Path) -> None:
+    tasks = make_world(SETTINGS.environment).tasks("train")[:2]
+    write_json(tmp_path / "mine.json", make_panel("mine", "toy", tasks))
+    environment = msgspec.structs.replace(SETTINGS.environment, panel=str(tmp_path / "mine.json"))
+    summary = run(tmp_path / "x", msgspec.structs.replace(SETTINGS, environment=environment))
+    assert (summary["label"], summary["split"], summary["panel"]["name"]) == ("mine", "train", "mine")
+    assert (tmp_path / "x/evaluation/mine.jsonl").exists()
+
+
+def test_a_vote_takes_its_settings_from_evaluation_alone() -> None:
+    """A depth of 1 is one of spark's, for its trees."""
+    settings = decode(
+        {
+            **msgspec.to_builtins(SETTINGS),
+            "rollout": {"method": "test-time-branch", "depth": 1, "vote_tokens": 9},
+            "evaluation": {"split": "test", "branching": 2},
+        }
+    )
+    chosen = plan_test_time_branch(settings, Path("x"), model=None).settings.rollout
+    assert (chosen.branching, chosen.depth, chosen.vote_tokens) == (2, None, None)
+
+
+def test_a_greedy_server_that_chooses_its_model_is_warned_of(tmp_path: Path) -> None:
+    preset = tmp_path / "quiz.yaml"
+    quiz = {"name": "quiz_world:QuizWorld", "split": "test", "max_steps": 2, "processes": 1}
+    chosen = {"environment": quiz, "policy": {"kind": "openai"}, "rollout": {"most_errored": 1}}
+    preset.write_text(json.dumps(chosen), encoding="utf-8")
+    answer = completion("<think> sure </think><answer> A </answer>")
+    with ChatServer(lambda body, before: answer) as server:
+        words = ("--samples", "2", "--tasks", "1", "--temperature", "0", "--base-url", server.url)
+        done = agentcli("eval", "--preset", str(preset), "-o", str(tmp_path / "x"), *words)
+    assert "at temperature 0 the samples of a task are alike" in done.stderr, done

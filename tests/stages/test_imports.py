@@ -90,6 +90,8 @@ def test_what_is_missing_is_counted_said_and_refused(form: str) -> None:
     for method in STATES:
         refusal = agentcli("assign-credit", "runs/i", "--method", method, "-q", "--set", "credit.outcome=success")
         refused(refusal, 3, ("runs/i/trees.jsonl:1", "steps[0].state"), ("--states observation", "--method grpo"))
+    drawn = agentcli("assign-credit", "runs/i", "--method", "grpo", "-q", "--graph")
+    refused(drawn, 3, ("runs/i/trees.jsonl:1", "steps[0].state"), ("--states observation", "--graph"))
     untagged = agentcli("assign-credit", "runs/i", "--method", "rlvmr", "-q", "--set", "credit.outcome=success")
     refused(untagged, 3, ("runs/i/trees.jsonl:1", "steps[].tag", "rlvmr"), "--method grpo")
     advice = json.loads(agentcli("show", "runs/i", "--advice", "--json").stdout)

@@ -62,6 +62,13 @@ def test_a_panel_file_is_read_back_and_a_changed_one_refused(tmp_path: Path) -> 
     refused(lambda: panel_for(Rooms(), EnvironmentSettings(panel=str(path))), 3, names=("world", "other"))
 
 
+def test_a_panel_file_with_a_task_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "panel.json"
+    tasks = Rooms().tasks("L0")
+    write_json(path, make_panel("mine", "rooms", [*tasks, tasks[3], tasks[1]]))
+    refused(lambda: panel_for(Rooms(), EnvironmentSettings(panel=str(path))), 3, names=(path.name, "'L0/3'"))
+
+
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 40), st.integers(0, 3))
 def test_iterations_walk_the_panel_without_repeating_a_task(
     count: int, per_step: int, iteration: int, seed: int
