@@ -140,7 +140,7 @@ class ShopKnowledge:
     def __init__(self, context: Context) -> None:
         self.wish = wish_of(context.instruction)
         self.items: dict[str, Item] = {}
-        """By title."""
+        """By asin; two products may have one title."""
         self.page = Page("search")
         self.hits: list[Item] = []
         """Of the last page of results, in its order."""
@@ -164,8 +164,7 @@ class ShopKnowledge:
         if page.kind == "results":
             self._learn_results(page)
         elif page.kind == "item":
-            title = page.pieces[-PIECES_BEHIND_OPTIONS]
-            item = self._item("", title, page.pieces[-PIECES_BEHIND_OPTIONS + 1])
+            item = self._shown(page, action)
             item.values = page.pieces[2:-PIECES_BEHIND_OPTIONS]
             # Coming back from a sub-page, or choosing an option, is no new visit.
             if before.kind == "results":
@@ -198,13 +197,22 @@ class ShopKnowledge:
             if options.get(other) == options[value]:
                 self.chosen.remove(other)
 
+    def _shown(self, page: Page, asin: str) -> Item:
+        """The product of a page, which has its title and not its asin.
+
+        What was clicked says which it is, or the page before.
+        """
+        title, price = page.pieces[-PIECES_BEHIND_OPTIONS:][:2]
+        for item in (self.items.get(asin), self.item, *self.hits):
+            if item is not None and item.title == title:
+                return item
+        return self._item("", title, price)
+
     def _item(self, asin: str, title: str, price: str) -> Item:
-        item = self.items.get(title)
+        item = self.items.get(asin)
         if item is None:
             prices = tuple(map(float, _DOLLARS.findall(price)))
-            item = self.items[title] = Item(asin, title, prices, title.lower())
-        # The page of a product does not show its asin; a page of results does.
-        item.asin = item.asin or asin
+            item = self.items[asin] = Item(asin, title, prices, title.lower())
         return item
 
 
