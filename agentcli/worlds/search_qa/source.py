@@ -277,6 +277,11 @@ class QaSource:
                 kind=question.kind,
                 attributes=dict(question.attributes),
             )
+    @property
+    def asks(self) -> bool:
+        """Whether there are questions: a corpus of a file alone can only be served."""
+        return self._data is not None or self._corpus is None
+
             for question in self._questions(split)
         ]
 
@@ -290,10 +295,7 @@ class QaSource:
     def _questions(self, split: str) -> tuple[Question, ...]:
         if self._data is not None:
             return read_questions(self._data, split, self._corpus)
-        # Such a corpus can be served, but nothing generated is asked about it.
-        if self._corpus is not None:
-            return ()
-        return generated_questions(self._options, split)
+        return generated_questions(self._options, split) if self.asks else ()
 
 
 def _check(options: SearchQaOptions, settings: EnvironmentSettings) -> None:
