@@ -106,8 +106,12 @@ class Insight(NamedTuple):
 
 def insight_of(context: Context) -> Insight:
     """Reads a context: the question off the instruction, the rest off what was seen."""
-    question, *lines = context.instruction.split("\n")
-    options = [line.partition(": ")[2] for line in lines if line[1:3] == ": "]
+    lines = context.instruction.split("\n")
+    # A question may have several lines, and some of them look like options.
+    starts = [place for place, line in enumerate(lines) if line.startswith("A: ")]
+    first = starts[-1] if starts else len(lines)
+    question = " ".join(lines[:first])
+    options = [line[3:] for line in lines[first:] if line[1:3] == ": "]
     reading = read_question(question)
     asked = tuple(_asked(context))
     results = [(tool, text) for tool, text in asked if not text.startswith(ERROR)]
