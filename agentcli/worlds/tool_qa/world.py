@@ -17,7 +17,6 @@ from typing import Literal, NamedTuple
 from agentcli.environments.protocol import (
     Advice,
     Card,
-    Closable,
     Context,
     Observation,
     Requisite,
@@ -264,11 +263,16 @@ class Reached(NamedTuple):
 
 
 class ToolQaEngine(CallEngine[Reached]):
-    """One question at a time; it is Solvable, Judging and Closable."""
+    """One question at a time; it is Solvable and Judging.
+
+    All engines of a process call the same tools, so none closes them.
+    """
+
+    _called: Mapping[str, AgentTool]
 
     def __init__(self, source: QuestionSource, tools: Mapping[str, AgentTool]) -> None:
         self._source = source
-        self._tools = self._called = tools
+        self._called = tools
         names = ", ".join((*tools, COT, ANSWER))
         self._unknown = f"There is no tool {{name}}; there are {names}."
 
@@ -276,7 +280,7 @@ class ToolQaEngine(CallEngine[Reached]):
         """Opens a question. Raises DataError for a task of other settings."""
         self._task = task.id
         self._question: ToolQuestion = self._source.question(task)
-        lines = [f"{name}: {tool.description}" for name, tool in self._tools.items()]
+        lines = [f"{name}: {tool.description}" for name, tool in self._called.items()]
         self._now = Reached((), "\n".join(["Your tools:", *lines]))
         return Start(instruction=asked(self._question), observation=self._observe())
 
@@ -305,9 +309,9 @@ class ToolQaEngine(CallEngine[Reached]):
     ) -> tuple[ToolCall, str] | None:
         """The first call whose result states what is needed, and the result."""
         for name, argument in choices:
-            if name not in self._tools:
+            if name not in self._called:
                 continue
-            text = answer(self._tools[name], argument)
+            text = answer(self._called[name], argument)
             if is_known(need, [text]):
                 return ToolCall(name, argument), text
         return None
@@ -315,15 +319,10 @@ class ToolQaEngine(CallEngine[Reached]):
     def judge(self, argument: str) -> Verdict:
         """What each tool would make of an argument here (judge.py has the table)."""
         results = [text for _, text in self._now.results]
-        return judge(self._tools, argument, self._question.needs, results)
-
-    def close(self) -> None:
-        for tool in self._tools.values():
-            if isinstance(tool, Closable):
-                tool.close()
+        return judge(self._called, argument, self._question.needs, results)
 
     def _call(self, call: ToolCall) -> None:
-        text = answer(self._tools[call.name], call.argument)
+        text = answer(self._called[call.name], call.argument)
         results = self._now.results
         # An error, and what was known before, change nothing that matters.
         if not text.startswith(ERROR):
