@@ -192,7 +192,11 @@ def test_a_missing_folder_or_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("option", [{"kinds": ["rug"]}, {"products": 20}, {"seed": 5}])
 def test_files_take_no_option_of_a_generated_catalogue(tmp_path: Path, option: dict[str, Any]) -> None:
     folder = write(tmp_path / "data")
-    refused(lambda: world(folder, **option), names=("--data", f"environment.options.{next(iter(option))}"), remedy="leave out")
+    refused(
+        lambda: world(folder, **option),
+        names=("--data", f"environment.options.{next(iter(option))}"),
+        remedy="leave out",
+    )
 
 
 def test_files_without_goals_are_refused(tmp_path: Path) -> None:
