@@ -139,8 +139,9 @@ def new(call: Call) -> None:
 def serve(call: Call) -> None:
     """Serve a world to any OpenEnv client on this machine, until Ctrl-C.
 
-    A reset opens the task of its seed, counted along the split. From another
-    machine, use a tunnel: ssh -L 8100:127.0.0.1:8100 HOST
+    A reset opens the task of its seed, counted along the split, or what
+    environment.where, tasks and panel select. From another machine, use a tunnel:
+    ssh -L 8100:127.0.0.1:8100 HOST
     """
     from agentcli.reports.output import print_data
     from agentcli.stages.env_server import EnvServer

@@ -68,8 +68,8 @@ class Observation(msgspec.Struct, kw_only=True, frozen=True):
     States that look the same are merged on purpose. None: credit uses `state`.
     """
     accepted: bool = True
-    """Whether the engine accepted the action that led here. False: the action was not
-    possible, and nothing happened.
+    """Whether the engine accepted the action that led here. False: it was not possible;
+    mostly nothing happened then, but a world may count it or, as EZPoints, write it down.
     """
     looked: bool = False
     """The action that led here only looked: it changed nothing that matters (RewardFlow

@@ -33,6 +33,7 @@ from agentcli.environments.registry import make_world, tasks_of
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.records.faults import UNREADABLE, fault_in
 from agentcli.records.settings import EnvironmentSettings
+from agentcli.stages.panels import panel_for
 from agentcli.version import __version__
 
 HERE = "127.0.0.1"
@@ -84,6 +85,9 @@ class EnvServer:
         self.world = make_world(self.settings)
         split = self.settings.split or self.world.card.split
         self.tasks = tasks_of(self.world, self.settings.name, split)
+        # A corpus alone has no tasks, and is served all the same.
+        if self.tasks or self.settings.panel:
+            self.tasks = panel_for(self.world, self.settings).tasks
         self.open_sessions = 0
 
     def serve(self, ready: Callable[[str], None]) -> None:

@@ -115,7 +115,7 @@ def drawn_as(task: Task, digest: str) -> tuple[str, int]:
     """
     prefix, _, rest = task.id.partition("/")
     split, _, number = rest.partition("/")
-    if prefix != digest or not number.isdecimal():
+    if prefix != digest or split not in SPLITS or not number.isdecimal():
         raise foreign_task(task)
     return split, int(number)
 

@@ -33,6 +33,7 @@ from agentcli.errors import EngineError, UsageError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.registry import nearest
+from agentcli.worlds.generated import foreign_task
 
 Family = Literal["coin_collector", "cooking", "simple", "treasure_hunter"]
 DEFAULTS: dict[Family, dict[str, Any]] = {
@@ -89,11 +90,18 @@ class TextWorldEngine:
     """One game at a time: an Engine that is Forkable and Solvable."""
 
     def __init__(self, options: TextWorldOptions, folder: Path) -> None:
+        self._family = options.family
         self._make = maker(options, folder)
         self._opened: Path | None = None
 
     def start(self, task: Task) -> Start:
-        """Opens a game; one that is not there yet is made."""
+        """Opens a game; one that is not there yet is made.
+
+        Raises DataError for a task of another family.
+        """
+        # Its seed would open another game here.
+        if task.kind != self._family:
+            raise foreign_task(task)
         import jericho
         from textworld.generator.game import Game, GameProgression
         from textworld.generator.inform7 import Inform7Game

@@ -6,12 +6,15 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from agentcli.environments.registry import make_world
+from agentcli.records.files import write_json
 from agentcli.records.settings import EnvironmentSettings
+from agentcli.stages.panels import make_panel
 from command_line import agentcli, succeeded
 from openenv import GenericEnvClient, SyncEnvClient
 from processes import SECONDS
@@ -59,6 +62,20 @@ def test_resets_without_a_seed_go_through_the_tasks(ezpoints: str) -> None:
     with GenericEnvClient(base_url=ezpoints).sync() as client:
         assert [*(opened(client) for _ in range(3)), opened(client, seed=7), opened(client)] == asked
         assert len(set(asked)) > 1
+
+
+def test_only_the_tasks_of_the_settings_are_served(empty_folder: Path) -> None:
+    panel = make_world(EnvironmentSettings(name="tool_qa")).tasks("test")[3:5]
+    write_json(Path("panel.json"), make_panel("few", "tool_qa", panel))
+    counts = []
+    for setting in ("tasks=3", "where={kind: [math]}", "panel=panel.json"):
+        done = succeeded("env", "serve", "tool_qa", "--dry-run", "--json", "--set", f"environment.{setting}")
+        counts.append(json.loads(done.stdout)["tasks"])
+    few, math, chosen = counts
+    assert (few, chosen) == (3, 2)
+    assert 3 < math < len(make_world(EnvironmentSettings(name="tool_qa")).tasks("train"))
+    nothing = agentcli("env", "serve", "tool_qa", "--dry-run", "--set", "environment.where={kind: [maths]}")
+    refused(nothing, names="maths", remedy="math")
 
 
 def test_the_last_step_of_the_limit_is_done(ezpoints: str) -> None:

@@ -3,6 +3,7 @@
 from io import BytesIO
 from typing import Any
 
+import msgspec
 import pytest
 from agentcli.environments.protocol import Forkable, Observation, Picture, World
 from agentcli.environments.registry import make_world
@@ -101,6 +102,14 @@ def test_the_tutor_reads_the_picture_as_it_reads_the_words(name: str) -> None:
     pictured, worded = sorted(advice, key=lambda one: len(one.sentence), reverse=True)
     assert pictured._replace(sentence=worded.sentence) == worded
     assert pictured.sentence.endswith(worded.sentence)
+
+
+@pytest.mark.parametrize("name", [*WORLDS, "tunnel", "tool_qa"])
+def test_a_task_of_no_split_is_refused(name: str) -> None:
+    world = made(name)
+    task = world.tasks("train")[0]
+    foreign = msgspec.structs.replace(task, id=task.id.replace("/train/", "/seen/"))
+    refused(lambda: world.engine().start(foreign), 3, names=(foreign.id, "environment.options"), remedy="panel")
 
 
 @pytest.mark.parametrize("pixels", [6, 7, 8, 16, 33])

@@ -151,6 +151,7 @@ def test_the_compact_prompt_says_where_box_and_target_lie_in_known_words() -> No
         ({"boxes": 0}, "boxes"),
         ({"seed": "one"}, "seed"),
         ({"levels": {"train": -1}}, "levels.train"),
+        ({"shortest": 16}, "shortest"),
     ],
 )
 def test_wrong_options_are_refused_by_name(options: dict[str, object], field: str) -> None:
@@ -173,7 +174,9 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name(options: dict[str, o
 
 def test_options_without_a_level_and_tasks_of_other_options_are_refused() -> None:
     crowded = world(size=5, boxes=4, blocks=0, longest=5)
-    refused(lambda: crowded.engine().start(crowded.tasks("train")[0]), names="environment.options")
+    task = crowded.tasks("train")[0]
+    line = refused(lambda: crowded.engine().start(task), names=(task.id, "environment.options"), remedy="lower")
+    assert "raise size" not in line
     refused(lambda: world(seed=1).engine().start(world().tasks("train")[0]), 3, names="environment.options")
 
 

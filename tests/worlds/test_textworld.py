@@ -168,6 +168,12 @@ def test_an_unknown_setting_of_a_family_is_refused() -> None:
     refused(lambda: make_world(EnvironmentSettings(name="textworld", options={"family": "cook"})), names="cook")
 
 
+def test_a_task_of_another_family_is_refused() -> None:
+    """Its seed would open another game."""
+    foreign = task("cooking")
+    refused(lambda: world("simple").engine().start(foreign), 3, names=(foreign.id, "environment.options"))
+
+
 def test_the_short_prompt_has_task_readings_room_and_possible_commands() -> None:
     made = world("cooking")
     recipe = "You open the cookbook.\nIngredients:\npork chop"

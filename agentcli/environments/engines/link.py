@@ -7,10 +7,9 @@ call starts when it becomes the first, so time spent waiting behind a slow call 
 count. The new process does not have the old engines and snapshots; the pool deals with
 that.
 
-One worker process, for the event loop: sends and receives frames, notices its end.
-
-A worker of another Python or on another machine is started by a command of the user's,
-and is a process of this machine too: an ssh client for instance.
+A Process is one worker, for the event loop: it sends and receives frames, and notices
+the worker's end. A worker of another Python or on another machine is started by a
+command of the user's, and is a process of this machine too: an ssh client for instance.
 
 It does not use asyncio's subprocesses. A second Ctrl-C while one is being started makes
 them wait forever (Python 3.11), and their data arrives one turn of the event loop late.
@@ -272,7 +271,9 @@ def _available(pipe: IO[bytes]) -> bytes | None:
 
 
 SETUP_SECONDS = 120.0
-"""How long a process may take to import its world and make a first engine."""
+"""How long a process may take to import its world and make a first engine; or as long
+as a call may take, where that is longer.
+"""
 STARTING = "starting an engine process"
 AS_THEY_ARE = (
     errors.MissingError,
@@ -439,7 +440,8 @@ class Link:
     def _relaunch(self) -> asyncio.Future[Any]:
         """Starts a process; the future is done once its world is set up."""
         request = frames.encode_frame(self._settings)
-        setup = PendingCall(request, self._starting, SETUP_SECONDS)
+        seconds = max(SETUP_SECONDS, self._deadline)
+        setup = PendingCall(request, self._starting, seconds)
         self._setup = setup
         # Answers carry no number, so the order here is the order of the frames below.
         self._calls.appendleft(setup)
@@ -514,8 +516,8 @@ class Link:
         process.kill()
         self.seconds += deadline
         self._blame(
-            f"no answer within {deadline:g} s, the engine process was "
-            f"killed{process.last_words()}"
+            f"no answer within {deadline:g} s (environment.deadline_seconds can give "
+            f"it more), the engine process was killed{process.last_words()}"
         )
 
     def _blame(self, how: str) -> None:

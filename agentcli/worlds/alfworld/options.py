@@ -62,7 +62,8 @@ class AlfworldOptions(msgspec.Struct, kw_only=True, frozen=True):
     """
     clutter: CountFromZero = 12
     """The most types of object beside the task's own."""
-    distractor_instances: Count = 3
+    # With many more a game is not drawn, or not read, within a minute.
+    distractor_instances: Annotated[int, msgspec.Meta(ge=1, le=50)] = 3
     """The most objects of one type (one more of the task's own where two are
     wanted).
     """

@@ -103,7 +103,9 @@ class Library:
                 titled.append(one.document)
         if titled:
             # Two documents of one title: any, but always the same.
-            return min(titled, key=lambda document: document.id)
+            best = min(titled, key=lambda document: document.id)
+            # Of a served page a search shows a passage alone.
+            return self._retriever.access(best.id) or best
         return self._retriever.access(name)
 
 

@@ -9,6 +9,7 @@ further answers. Rows that MuSiQue marks as not answerable are left out.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -88,6 +89,8 @@ class QuestionRow(msgspec.Struct, kw_only=True, frozen=True):
     answer_id: str | None = None
     """2WikiMultihopQA's: the Wikidata id of the answer."""
     answerable: bool = True
+    data_source: str | None = None
+    """The data set of this row, in files that hold several; their ids may be equal."""
     type: str | None = None
     level: str | None = None
     metadata: Traits | None = None
@@ -99,16 +102,17 @@ def read_questions(
 ) -> tuple[Question, ...]:
     """The questions of a split, in the order of their files.
 
-    None where no file is of this split. The corpus, which may lie beside them, is not
-    one of these files. Raises DataError.
+    It is empty where no file is of this split. The corpus, which may lie beside them,
+    is not one of these files. Raises DataError.
     """
     questions: dict[str, Question] = {}
+    rows: Counter[str] = Counter()
     for path in row_files(data):
         if path.name == ALIASES or path.resolve() == corpus:
             continue
         if split_of(path) != split:
             continue
-        for place, question in _questions(path, split):
+        for place, question in _questions(path, split, rows):
             if question.id in questions:
                 raise DataError(
                     f"{place}: the question {shown(question.id)} is there twice; keep "
@@ -126,10 +130,16 @@ def split_of(path: Path) -> str:
     return "test"
 
 
-def _questions(path: Path, split: str) -> Iterator[tuple[str, Question]]:
-    source = source_of(path)
+def _questions(
+    path: Path, split: str, rows: Counter[str]
+) -> Iterator[tuple[str, Question]]:
+    """The questions of a file; `rows` counts those of each source, over all files."""
+    file_source = source_of(path)
     aliases = _aliases(path.with_name(ALIASES))
-    for number, (place, row) in enumerate(rows_of(path, QuestionRow)):
+    for place, row in rows_of(path, QuestionRow):
+        source = row.data_source or file_source
+        number = rows[source]
+        rows[source] += 1
         if not row.answerable:
             continue
         # Data sets name the field differently; some rows have several of them.
@@ -267,6 +277,11 @@ class QaSource:
             return _over_file(self._corpus)
         return _over_generated(options.documents, options.seed)
 
+    @property
+    def asks(self) -> bool:
+        """Whether there are questions: a corpus of a file alone can only be served."""
+        return self._data is not None or self._corpus is None
+
     def tasks(self, split: str, world: str) -> list[Task]:
         """The tasks of a split. Raises UsageError and DataError."""
         return [
@@ -290,10 +305,7 @@ class QaSource:
     def _questions(self, split: str) -> tuple[Question, ...]:
         if self._data is not None:
             return read_questions(self._data, split, self._corpus)
-        # Such a corpus can be served, but nothing generated is asked about it.
-        if self._corpus is not None:
-            return ()
-        return generated_questions(self._options, split)
+        return generated_questions(self._options, split) if self.asks else ()
 
 
 def _check(options: SearchQaOptions, settings: EnvironmentSettings) -> None:

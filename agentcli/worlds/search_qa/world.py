@@ -294,6 +294,9 @@ class SearchQaWorld:
         import bm25s  # noqa: F401
         import Stemmer  # noqa: F401
 
+        # Made in the first search, an index of minutes would miss every deadline.
+        if self._source.asks and self.options.retriever is None:
+            self._source.retriever.search([""], 1)
         return SearchQaEngine(self._source, self.options)
 
     def vocabulary(self) -> list[str]:

@@ -171,6 +171,13 @@ class SokobanOptions(msgspec.Struct, kw_only=True, frozen=True):
     pixels: Annotated[int, msgspec.Meta(ge=6, le=64)] = 8
     """Pixels a cell, across and down; gym-sokoban has 16."""
 
+    def __post_init__(self) -> None:
+        if self.shortest > self.longest:
+            raise ValueError(
+                f"shortest: {self.shortest} is more than longest, {self.longest}; "
+                "lower it, or raise longest"
+            )
+
     def digest(self) -> str:
         """The part of a task's id that names the options its level was drawn under."""
         # How many levels there are, and how they are shown, changes no level.
@@ -195,10 +202,10 @@ def draw_level(options: SokobanOptions, split: str, index: int) -> Position:
         if solution and options.shortest <= len(solution) <= options.longest:
             return level
     raise UsageError(
-        f"environment.options: no level of size {options.size} with {options.boxes} "
-        f"boxes and {options.blocks} blocks is solved in {options.shortest} to "
-        f"{options.longest} actions; raise longest or size, or lower shortest, boxes "
-        "or blocks"
+        f"task {options.digest()}/{split}/{index}: environment.options: of {PATIENCE} "
+        f"levels of size {options.size} with {options.boxes} boxes and "
+        f"{options.blocks} blocks none is solved in {options.shortest} to "
+        f"{options.longest} actions; lower shortest, boxes or blocks, or raise longest"
     )
 
 

@@ -17,7 +17,6 @@ from typing import Literal, NamedTuple
 from agentcli.environments.protocol import (
     Advice,
     Card,
-    Closable,
     Context,
     Observation,
     Requisite,
@@ -106,8 +105,12 @@ class Insight(NamedTuple):
 
 def insight_of(context: Context) -> Insight:
     """Reads a context: the question off the instruction, the rest off what was seen."""
-    question, *lines = context.instruction.split("\n")
-    options = [line.partition(": ")[2] for line in lines if line[1:3] == ": "]
+    lines = context.instruction.split("\n")
+    # A question may have several lines, and some of them look like options.
+    starts = [place for place, line in enumerate(lines) if line.startswith("A: ")]
+    first = starts[-1] if starts else len(lines)
+    question = " ".join(lines[:first])
+    options = [line[3:] for line in lines[first:] if line[1:3] == ": "]
     reading = read_question(question)
     asked = tuple(_asked(context))
     results = [(tool, text) for tool, text in asked if not text.startswith(ERROR)]
@@ -260,11 +263,16 @@ class Reached(NamedTuple):
 
 
 class ToolQaEngine(CallEngine[Reached]):
-    """One question at a time; it is Solvable, Judging and Closable."""
+    """One question at a time; it is Solvable and Judging.
+
+    All engines of a process call the same tools, so none closes them.
+    """
+
+    _called: Mapping[str, AgentTool]
 
     def __init__(self, source: QuestionSource, tools: Mapping[str, AgentTool]) -> None:
         self._source = source
-        self._tools = self._called = tools
+        self._called = tools
         names = ", ".join((*tools, COT, ANSWER))
         self._unknown = f"There is no tool {{name}}; there are {names}."
 
@@ -272,7 +280,7 @@ class ToolQaEngine(CallEngine[Reached]):
         """Opens a question. Raises DataError for a task of other settings."""
         self._task = task.id
         self._question: ToolQuestion = self._source.question(task)
-        lines = [f"{name}: {tool.description}" for name, tool in self._tools.items()]
+        lines = [f"{name}: {tool.description}" for name, tool in self._called.items()]
         self._now = Reached((), "\n".join(["Your tools:", *lines]))
         return Start(instruction=asked(self._question), observation=self._observe())
 
@@ -301,9 +309,9 @@ class ToolQaEngine(CallEngine[Reached]):
     ) -> tuple[ToolCall, str] | None:
         """The first call whose result states what is needed, and the result."""
         for name, argument in choices:
-            if name not in self._tools:
+            if name not in self._called:
                 continue
-            text = answer(self._tools[name], argument)
+            text = answer(self._called[name], argument)
             if is_known(need, [text]):
                 return ToolCall(name, argument), text
         return None
@@ -311,15 +319,10 @@ class ToolQaEngine(CallEngine[Reached]):
     def judge(self, argument: str) -> Verdict:
         """What each tool would make of an argument here (judge.py has the table)."""
         results = [text for _, text in self._now.results]
-        return judge(self._tools, argument, self._question.needs, results)
-
-    def close(self) -> None:
-        for tool in self._tools.values():
-            if isinstance(tool, Closable):
-                tool.close()
+        return judge(self._called, argument, self._question.needs, results)
 
     def _call(self, call: ToolCall) -> None:
-        text = answer(self._tools[call.name], call.argument)
+        text = answer(self._called[call.name], call.argument)
         results = self._now.results
         # An error, and what was known before, change nothing that matters.
         if not text.startswith(ERROR):

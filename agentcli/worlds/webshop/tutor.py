@@ -77,7 +77,9 @@ class Item:
     values: tuple[str, ...] = ()
     """Names and values of its options, once its page was seen."""
     visits: int = 0
-    """Times that its page was opened."""
+    """Times that its page was opened, in any copy."""
+    own_visits: int = 0
+    """Times that this copy opened its page."""
     read: set[str] = field(default_factory=set)
     """Sub-pages that were read."""
 
@@ -138,7 +140,7 @@ class ShopKnowledge:
     def __init__(self, context: Context) -> None:
         self.wish = wish_of(context.instruction)
         self.items: dict[str, Item] = {}
-        """By title."""
+        """By asin; two products may have one title."""
         self.page = Page("search")
         self.hits: list[Item] = []
         """Of the last page of results, in its order."""
@@ -148,10 +150,11 @@ class ShopKnowledge:
         """The product whose page, or sub-page, is open."""
         self.chosen: set[str] = set()
         """The wanted values that are chosen of the product whose page is open."""
-        for text, action in _with_actions(context):
-            self._learn(read_page(text), action)
+        others = len(context.observations) - len(context.own)
+        for place, (text, action) in enumerate(_with_actions(context)):
+            self._learn(read_page(text), action, own=place >= others)
 
-    def _learn(self, page: Page, action: str) -> None:
+    def _learn(self, page: Page, action: str, *, own: bool) -> None:
         if page.kind == "other":
             return
         before = self.page
@@ -161,11 +164,12 @@ class ShopKnowledge:
         if page.kind == "results":
             self._learn_results(page)
         elif page.kind == "item":
-            title = page.pieces[-PIECES_BEHIND_OPTIONS]
-            item = self._item("", title, page.pieces[-PIECES_BEHIND_OPTIONS + 1])
+            item = self._shown(page, action)
             item.values = page.pieces[2:-PIECES_BEHIND_OPTIONS]
             # Coming back from a sub-page, or choosing an option, is no new visit.
-            item.visits += before.kind == "results"
+            if before.kind == "results":
+                item.visits += 1
+                item.own_visits += own
             self.item = item
             # On a sub-page a click on a value is refused.
             if before.kind == "item":
@@ -193,13 +197,22 @@ class ShopKnowledge:
             if options.get(other) == options[value]:
                 self.chosen.remove(other)
 
+    def _shown(self, page: Page, asin: str) -> Item:
+        """The product of a page, which has its title and not its asin.
+
+        What was clicked says which it is, or the page before.
+        """
+        title, price = page.pieces[-PIECES_BEHIND_OPTIONS:][:2]
+        for item in (self.items.get(asin), self.item, *self.hits):
+            if item is not None and item.title == title:
+                return item
+        return self._item("", title, price)
+
     def _item(self, asin: str, title: str, price: str) -> Item:
-        item = self.items.get(title)
+        item = self.items.get(asin)
         if item is None:
             prices = tuple(map(float, _DOLLARS.findall(price)))
-            item = self.items[title] = Item(asin, title, prices, title.lower())
-        # The page of a product does not show its asin; a page of results does.
-        item.asin = item.asin or asin
+            item = self.items[asin] = Item(asin, title, prices, title.lower())
         return item
 
 
@@ -353,7 +366,8 @@ class _NextMove:
 
     def _is_refused(self, item: Item) -> bool:
         """Whether a product is left again. One that is opened twice is settled for."""
-        if self.overlooks or item.visits > 1:
+        # A visit of another copy settled for nothing.
+        if self.overlooks or item.own_visits > 1:
             return False
         if item.is_dear(self.wish) or self._lacking(item):
             return True
@@ -363,7 +377,7 @@ class _NextMove:
         if self._is_refused(item):
             return Advice("explore", "go back", click(PREVIOUS))
         unsure = item.missing(self.wish) and not item.read
-        if unsure and not self.overlooks and item.visits == 1:
+        if unsure and not self.overlooks and item.own_visits == 1:
             return Advice("explore", "check features", click("features"))
         wanted = self.wish.options
         if self.forgets:

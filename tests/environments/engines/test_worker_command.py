@@ -185,8 +185,11 @@ def test_a_command_that_says_nothing_or_too_little_is_not_waited_for(monkeypatch
     """A frame as long as one may be, of which only the head comes."""
     monkeypatch.setattr(link, "SETUP_SECONDS", 0.3)
     for program in ("cat > /dev/null", r"printf '\001\000\000\000'; cat > /dev/null"):
-        settings = with_worker(toy(), ["sh", "-c", program])
+        settings = with_worker(toy(deadline=0.2), ["sh", "-c", program])
         refused(lambda settings=settings: with_pool(settings, grow), 4, names=("environment.worker", "0.3 s"))
+        # A world whose engines are slow to make has as long for the first one as for a step.
+        slow = with_worker(toy(deadline=0.6), ["sh", "-c", program])
+        refused(lambda slow=slow: with_pool(slow, grow), 4, names="0.6 s", remedy="environment.deadline_seconds")
 
 
 def test_the_worlds_own_refusal_says_where_it_was_made(tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ def test_fewest_receptacles_first() -> None:
         ({"kinds": []}, "kinds"),
         ({"rooms": ["kitchen", "kitchen"]}, "rooms"),
         ({"distractor_instances": 0}, "distractor_instances"),
+        ({"distractor_instances": 51}, "distractor_instances"),
         ({"scenes_per_room": 0}, "scenes_per_room"),
         ({"clutter": "many"}, "clutter"),
     ],

@@ -172,6 +172,22 @@ def test_the_same_question_twice_is_refused(tmp_path: Path) -> None:
     refused(lambda: read_questions(path, "valid"), 3, [f"{path}:2", "test_3"])
 
 
+def test_rows_without_ids_are_counted_through_the_folder(tmp_path: Path) -> None:
+    for name in ("nq/dev-00000-of-00002.parquet", "nq/dev-00001-of-00002.parquet", "pop/dev.jsonl"):
+        write(tmp_path / name, [NQ_OPEN, NQ_OPEN])
+    ids = [question.id for question in read_questions(tmp_path, "valid")]
+    assert ids == ["nq/valid-0", "nq/valid-1", "nq/valid-2", "nq/valid-3", "pop/valid-0", "pop/valid-1"]
+
+
+def test_a_file_of_several_data_sets_names_them(tmp_path: Path) -> None:
+    path = write(tmp_path / "test.parquet", [{**FLASH, "data_source": name} for name in ("nq", "popqa")])
+    questions = read_questions(path, "test")
+    assert [(question.id, question.attributes["source"]) for question in questions] == [
+        ("nq/test_3", "nq"),
+        ("popqa/test_3", "popqa"),
+    ]
+
+
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dev.csv").write_text("question,answer\n")
     refused(lambda: read_questions(tmp_path / "dev.csv", "valid"), 3, "dev.csv", ".jsonl")

@@ -75,6 +75,18 @@ def test_passages_of_one_page_are_different_states() -> None:
     assert (again.state, again.canonical) == (both.state, both.canonical)
 
 
+def test_a_title_opens_the_page_and_not_the_passage(monkeypatch: pytest.MonkeyPatch) -> None:
+    passage, page = (Document("http://a", "Ann", text) for text in ("Born in 1950.", "Born in 1950. Died in 2001."))
+    retriever = Named(ann=[passage])
+    monkeypatch.setattr(retriever, "access", {page.id: page}.get)
+    engine = SearchQaEngine(Source(retriever), SearchQaOptions(actions="browse"))
+    engine.start(TASK)
+    engine.step("search[ann]")
+    by_title = engine.step("access[Ann]")
+    assert "Died in 2001." in by_title.text
+    assert engine.step("access[http://a]").text == by_title.text
+
+
 def test_the_text_of_a_result_is_its_title_and_beginning() -> None:
     library = Library(Named(), SearchQaOptions(actions="browse", snippet=6))
     assert library.beginning(FILM) == "A film ..."

@@ -12,6 +12,7 @@ from agentcli.errors import ReplayMismatchError
 from agentcli.records.files import read_records
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Outcome, Tree
+from agentcli.worlds.search_qa import retrievers
 from agentcli.worlds.search_qa.options import HttpRetrieverOptions
 from agentcli.worlds.search_qa.retriever_client import HttpRetriever
 from agentcli.worlds.search_qa.world import SearchQaWorld
@@ -72,6 +73,21 @@ def test_questions_and_documents_of_files_are_played(data: Path) -> None:
         question="Whom did Ruth Scurr marry?", references=("John Dunn", "Dunn"), answer="he"
     )
     assert real.exam(tasks[0], "search[he]") is None
+
+
+def test_the_index_is_made_with_the_engine(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search would have to make it before its deadline."""
+    real = world(data="questions", options={"corpus": "corpus.jsonl"})
+    engine = real.engine()
+    monkeypatch.setattr(retrievers.Bm25Index, "over", None)
+    engine.start(real.tasks("test")[0])
+    assert "[7] Ruth Scurr" in engine.step("search[married]").text
+
+
+def test_a_corpus_that_is_served_alone_is_indexed_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not again in an engine process, which has no questions."""
+    monkeypatch.setattr(retrievers.Bm25Index, "over", None)
+    assert world(options={"corpus": "corpus.jsonl"}).engine()
 
 
 def test_a_served_corpus_is_played_as_the_corpus(data: Path) -> None:

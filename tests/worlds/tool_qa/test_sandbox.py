@@ -71,6 +71,6 @@ def test_the_tool_turns_failures_into_errors() -> None:
         with pytest.raises(ToolError, match=fault):
             tool.run(program)
     assert json.loads(tool.run("import json\njson.dumps([1, 2])")) == [1, 2]
-    tool.close()
+    tool._sandbox.close()
     assert tool.run("2 + 2") == "4", "a closed sandbox starts again"
-    tool.close()
+    tool._sandbox.close()

@@ -1,7 +1,6 @@
 """The engine: calls and their results, exact forks, the expert's plan, and the verdicts of the local judge."""
 
 import random
-from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -24,10 +23,8 @@ def world(**options: object) -> ToolQaWorld:
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[ToolQaEngine]:
-    made = world().engine()
-    yield made
-    made.close()
+def engine() -> ToolQaEngine:
+    return world().engine()
 
 
 def task_of(template: str, number: int = 0) -> Task:
@@ -44,8 +41,10 @@ def opened(engine: ToolQaEngine, template: str, *actions: str) -> Observation:
 
 
 def test_it_has_every_capability(engine: ToolQaEngine) -> None:
-    for capability in (Forkable, Solvable, Judging, Closable):
+    for capability in (Forkable, Solvable, Judging):
         assert isinstance(engine, capability)
+    # The tools are those of every engine of the process.
+    assert not isinstance(engine, Closable)
 
 
 @pytest.mark.parametrize(

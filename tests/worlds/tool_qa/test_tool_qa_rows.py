@@ -9,7 +9,7 @@ from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.worlds.generated import split_of
 from agentcli.worlds.tool_qa.questions import load_rows
-from agentcli.worlds.tool_qa.world import ToolQaHabits, ToolQaWorld, compact
+from agentcli.worlds.tool_qa.world import ToolQaHabits, ToolQaWorld, compact, insight_of
 from refusal import refused
 from written_rows import write
 
@@ -83,7 +83,18 @@ def test_real_questions_are_played_and_the_plan_is_the_answer(tmp_path: Path) ->
     assert "Which of these" in compact(context)
     assert made.next(context, 1, ToolQaHabits()).action.startswith("search [ Which")
     assert engine.step("answer[A]").end == "success"
-    engine.close()
+
+
+def test_a_question_of_several_lines_is_read_whole(tmp_path: Path) -> None:
+    question = "Which of these follows?\nA: All ravens are black.\nI: This is a raven."
+    made = world(write(tmp_path / "rows.jsonl", [row(number, question=f"{number} {question}") for number in range(9)]))
+    task = made.tasks("train")[0]
+    start = made.engine().start(task)
+    context = Context(task=task, instruction=start.instruction, observations=(start.observation.text,))
+    insight = insight_of(context)
+    assert insight.question.endswith("Which of these follows? A: All ravens are black. I: This is a raven.")
+    assert len(insight.options) == 4
+    assert insight.options[0].startswith("the number")
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl", "rows.jsonl.zst", "rows.json"])

@@ -202,6 +202,7 @@ def test_tasks_of_other_settings_are_refused(shop: WebshopWorld) -> None:
         ({"kinds": ["loafer"]}, "kinds", "loafers"),
         ({"goals": "humans"}, "goals", "human"),
         ({"goals": "human"}, "goals", "--data"),
+        ({"size": "all"}, "size", "--data"),
         ({"product": 100}, "product", "products"),
     ],
 )

@@ -152,6 +152,31 @@ def test_a_value_clicked_on_a_sub_page_is_not_chosen(shop: WebshopWorld) -> None
     assert "grey color here" in shop.compact(context).split("\n")
 
 
+def test_what_another_copy_opened_is_not_settled_for(shop: WebshopWorld) -> None:
+    """The texts of another copy stand first; its visit does not make this one a second visit."""
+    seen = ("'Search'", RESULTS, ITEM)
+    context = Context(
+        task=shop.tasks("test")[0],
+        instruction="Find me a rug with color: pink",
+        observations=(*seen, *seen),
+        actions=("search[rug]", "click[b000000001]"),
+    )
+    assert shop.next(context, 0, SOUND).action == "click[< prev]"
+
+
+def test_two_products_of_one_title_are_two(shop: WebshopWorld) -> None:
+    twins = f"{RESULTS} [SEP] 'B000000002' [SEP] 'A rug' [SEP] '$6.00'"
+    context = Context(
+        task=shop.tasks("test")[0],
+        instruction="Find me a rug with color: pink",
+        observations=("'Search'", twins, ITEM, twins),
+        actions=("search[rug]", "click[b000000002]", "click[< prev]"),
+        admissible=("click[b000000001]", "click[b000000002]"),
+    )
+    assert shop.next(context, 0, SOUND).action == "click[b000000001]"
+    assert "b000000001 fits cheap" in shop.compact(context).split("\n")
+
+
 def test_whoever_went_back_to_the_search_page_searches_again(shop: WebshopWorld) -> None:
     task = shop.tasks("train")[0]
     last, _, actions = play(shop, task, 1, SOUND, stray={3: "click[back to search]"})

@@ -44,7 +44,7 @@ LONGEST_PROGRAM = 2000
 
 
 class Sandbox:
-    """One server, started when it is first needed."""
+    """One server, started when it is first needed; it ends with this process."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -169,9 +169,6 @@ class PythonTool:
         if last.startswith("error: "):
             raise ToolError(last.removeprefix("error: "))
         return output
-
-    def close(self) -> None:
-        self._sandbox.close()
 
 
 @lru_cache
