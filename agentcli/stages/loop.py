@@ -499,7 +499,7 @@ class Iterations:
             await self._learn(settings, iteration, folder, warn)
         # Also where it was trained before: a loop that was refused stays refused.
         if plan.settings.run.unreadable == "end":
-            refuse_unreadable(run, plan.settings.rollout.method)
+            refuse_unreadable(run, plan.settings.rollout)
         run.forget_snapshot()
         if _owes_evaluation(plan, iteration, run):
             evaluation = plan_inner_evaluation(

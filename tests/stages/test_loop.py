@@ -145,7 +145,7 @@ def test_a_loop_ends_after_an_iteration_in_which_nothing_could_be_read() -> None
     """The policy never saw answers that act in several copies. --resume ends again, until it is told to continue."""
     words = (*LOOP, "--set", "rollout.method=dpepo", "--set", "train.beta=0", "-o", "dpepo")
     commands = (
-        "agentcli demos --set rollout.method=dpepo -o runs/demos-dpepo",
+        "agentcli demos -c toy.yaml --set rollout.method=dpepo -o runs/demos-dpepo",
         "agentcli sft runs/demos runs/demos-dpepo",
     )
     for more in ((), ("--resume",)):
