@@ -283,8 +283,10 @@ class RunDirectory:
         wanted = record.counts.get("trees", held)
         if held is None or wanted == held:
             return None
-        again = self.resuming(stage)
-        return f"holds {held} trees, not the {wanted} of manifest.json; go on with: {again}"
+        remedy = f"go on with: {self.resuming(stage)}"
+        if held > wanted:
+            remedy = f"take the lines out that {stage} did not write, or use --overwrite"
+        return f"holds {held} trees, not the {wanted} of manifest.json; {remedy}"
 
     def resuming(self, stage: str) -> str:
         """The command that resumes a stage here."""
