@@ -258,6 +258,14 @@ class RunDirectory:
         """The entry of a finished stage; None if it has not finished."""
         return self.load_manifest().stages.get(name)
 
+    @property
+    def unfinished(self) -> list[str]:
+        """Stages that were begun, by the settings they wrote, and have not ended."""
+        # Settings files have flat names: evaluation/L0 wrote evaluation-L0.json.
+        ended = {name.replace("/", "-") for name in self.load_manifest().stages}
+        begun = sorted(file.stem for file in (self.path / "settings").glob("*.json"))
+        return [name for name in begun if name not in ended]
+
     def grown(self) -> tuple[str, StageRecord] | None:
         """The finished stage that wrote the trees, and its entry."""
         stages = self.load_manifest().stages
