@@ -288,12 +288,14 @@ class RunDirectory:
                 return None
             return f"{begun[0]} has not ended; go on with: {self.resuming(begun[0])}"
         stage, record = grown
-        wanted = record.counts.get("trees", held)
-        if held is None or wanted == held:
+        wanted = record.counts.get("trees")
+        if held is None or wanted is None or wanted == held:
             return None
         remedy = f"go on with: {self.resuming(stage)}"
         if held > wanted:
-            remedy = f"take the lines out that {stage} did not write, or use --overwrite"
+            remedy = (
+                f"take the lines out that {stage} did not write, or use --overwrite"
+            )
         return f"holds {held} trees, not the {wanted} of manifest.json; {remedy}"
 
     def resuming(self, stage: str) -> str:
