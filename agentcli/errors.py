@@ -21,9 +21,6 @@ import shlex
 from collections import abc
 from contextlib import contextmanager
 
-MAKE_A_MODEL = "agentcli demos --preset quickstart-ezpoints && agentcli sft"
-"""The commands that make a small policy in minutes, in a world that needs no extra."""
-
 SHORTEN = "shorten prompts with --history, or conversations with prompt.restart"
 """What to do about prompts that are too long."""
 

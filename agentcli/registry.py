@@ -225,8 +225,14 @@ def nearest(name: str, names: Iterable[str], otherwise: str = "there are") -> st
 
 
 def closest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The most similar of `names`, if one is at least `cutoff` similar (1: equal)."""
+    """The most similar of `names`, if one is at least `cutoff` similar (1: equal).
+
+    One that begins with `name` comes before all others.
+    """
     from difflib import get_close_matches
 
-    close = get_close_matches(name, list(names), 1, cutoff)
+    known = list(names)
+    # Similarity prefers short names: dtype to temperature for temp.
+    begins = [one for one in known if len(name) > 2 and one.startswith(name)]
+    close = get_close_matches(name, begins or known, 1, 0 if begins else cutoff)
     return close[0] if close else None

@@ -166,7 +166,7 @@ SETTINGS: list[Case] = [
         ("environment:\n  options: &a {x: *a}", (":2: *a", "in its place")),
         (BOMB, (":4: *a0", "in its place")),
         ("environment: {options: {1: 2}}", ("environment.options: one of its names",)),
-        (b"\xff\xfe", ("can't decode",)),
+        (b"seed: 1\nx: \xff\xfe", (":2: not UTF-8 (byte 3)", "save it as UTF-8")),
     ]
     for words in [ROLLOUT, ("assign-credit", "runs/x", "--overwrite"), ("env", "check")]
     if words == ROLLOUT or text == "rollout: {leavs: 3}"
@@ -181,6 +181,7 @@ SETTINGS: list[Case] = [
     for name, value, said in [
         ("AGENTCLI_ROLLOUT__LEAVS", "3", "did you mean rollout.leaves?"),
         ("AGENTCLI_ROLOUT__LEAVES", "3", "did you mean rollout?"),
+        ("AGENTCLI_POLICY__TEMP", "3", "did you mean policy.temperature?"),
         ("AGENTCLI_ROLLOUT", "3", "rollout: expected object"),
         ("AGENTCLI_SEED", "[}", "the value is not YAML"),
         ("AGENTCLI_NOTHING", "1", "there are seed, environment"),

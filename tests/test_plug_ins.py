@@ -84,3 +84,4 @@ def test_nearest_and_closest() -> None:
     assert nearest("zzz", ["carl", "spark"], "it has") == "it has carl, spark"
     assert closest("sparc", iter(["carl", "spark"])) == "spark"
     assert closest("sparc", ["carl", "spark"], 0.99) is None
+    assert closest("temp", ["dtype", "temperature"]) == "temperature"

@@ -47,7 +47,7 @@ def compare(
     files = evaluations_of(places, labels, notes)
     # A generator, so that the episodes of all labels are never in memory at once.
     read = (
-        (label, read_alike(dict(zip(names, paths, strict=True)), notes))
+        (label, read_alike(dict(zip(names, paths, strict=True)), notes, len(files) > 1))
         for label, paths in files.items()
     )
     add_evaluations(comparison, read, notes)
@@ -337,10 +337,13 @@ def _files(places: Sequence[Path], label: str) -> list[Path]:
     return paths
 
 
-def read_alike(paths: Mapping[str, Path], notes: list[str]) -> dict[str, list[Episode]]:
+def read_alike(
+    paths: Mapping[str, Path], notes: list[str], more: bool
+) -> dict[str, list[Episode]]:
     """The episodes by name.
 
-    `notes` get what they were played with if that differs. Raises DataError as
+    `notes` get what they were played with if that differs; `more`: these are not the
+    only evaluations. Raises DataError as
     `read_whole` does, UsageError when panels are unlike.
     """
     summaries: dict[str, EvaluationSummary] = {}
@@ -353,7 +356,7 @@ def read_alike(paths: Mapping[str, Path], notes: list[str]) -> dict[str, list[Ep
         walked[name] = WalkedTasks(evaluation.tasks, cut)
         summaries[str(path)] = evaluation.summary
     labels = dict.fromkeys(path.stem for path in paths.values())
-    refuse_unlike(walked, f"evaluation {' / '.join(labels)}")
+    refuse_unlike(walked, f"evaluation {' / '.join(labels)}", more)
     notes.extend(unlike_play(summaries))
     return episodes
 
@@ -500,9 +503,12 @@ class WalkedTasks(NamedTuple):
     """Whether a budget may have ended the panel early."""
 
 
-def refuse_unlike(walked: Mapping[str, WalkedTasks], subject: str) -> None:
+def refuse_unlike(
+    walked: Mapping[str, WalkedTasks], subject: str, more: bool = False
+) -> None:
     """Raises UsageError unless all played the same tasks as the first.
 
+    It says how the other evaluations are compared, where there are `more` of them.
     If a budget ended one of two early, the shorter list must begin the longer one.
     """
     first, *others = walked
@@ -515,10 +521,12 @@ def refuse_unlike(walked: Mapping[str, WalkedTasks], subject: str) -> None:
         if reference.cut or other.cut:
             compared = min(lengths)
         if reference.tasks[:compared] != other.tasks[:compared]:
+            remedy = "do both with the same --split, --tasks and --where"
+            if more:
+                remedy += ", or compare the others alone with --label NAME"
             raise UsageError(
                 f"{name}: its {subject} is of another panel ({lengths[0]} tasks) than "
-                f"that of {first} ({lengths[1]} tasks); do both with the same --split, "
-                "--tasks and --where"
+                f"that of {first} ({lengths[1]} tasks); {remedy}"
             )
 
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from agentcli.errors import (
-    MAKE_A_MODEL,
     AgentCliError,
     DataError,
     MissingError,
@@ -68,7 +67,7 @@ def load_tokenizer(
     if Path(source).is_dir() and not is_there(Path(source) / TOKENIZER):
         raise DataError(
             f"{Path(source) / TOKENIZER}: no such file; copy the model's tokenizer "
-            f"into its directory, or make a model with: {MAKE_A_MODEL}"
+            "into its directory"
         )
     # Check for a wrong hub id before importing transformers, which takes seconds.
     source = existing(source)
@@ -436,8 +435,7 @@ def existing(name: str, setting: str = "policy.model") -> str:
     if looks_like_path or reason:
         hub = f", nor such a model on the hub ({reason})" if reason else ""
         raise MissingError(
-            f"{setting}: no directory {name}{hub}; name another with "
-            f"{_option(setting)}, or make one with: {MAKE_A_MODEL}"
+            f"{setting}: no directory {name}{hub}; name another with {_option(setting)}"
         )
     return name
 

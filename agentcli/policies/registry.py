@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from agentcli.environments.protocol import Forejudging, World, world_as
-from agentcli.errors import MAKE_A_MODEL, MissingError, UsageError
+from agentcli.errors import MissingError, UsageError
 from agentcli.policies.protocol import Policy
 from agentcli.records.settings import Settings
 from agentcli.registry import Registry
@@ -116,10 +116,7 @@ def vllm(settings: Settings, world: World, pool: Any, model_dir: str | None) -> 
 def _named(model: str | None) -> str:
     """Returns the model. Raises UsageError if none is set."""
     if model is None:
-        raise UsageError(
-            "policy.model is not set; name one with --model DIR|ID, or make one with: "
-            f"{MAKE_A_MODEL}"
-        )
+        raise UsageError("policy.model is not set; name one with --model DIR|ID")
     return model
 
 

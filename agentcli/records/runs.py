@@ -258,6 +258,14 @@ class RunDirectory:
         """The entry of a finished stage; None if it has not finished."""
         return self.load_manifest().stages.get(name)
 
+    @property
+    def unfinished(self) -> list[str]:
+        """Stages that were begun, by the settings they wrote, and have not ended."""
+        # Settings files have flat names: evaluation/L0 wrote evaluation-L0.json.
+        ended = {name.replace("/", "-") for name in self.load_manifest().stages}
+        begun = sorted(file.stem for file in (self.path / "settings").glob("*.json"))
+        return [name for name in begun if name not in ended]
+
     def grown(self) -> tuple[str, StageRecord] | None:
         """The finished stage that wrote the trees, and its entry."""
         stages = self.load_manifest().stages
@@ -280,11 +288,15 @@ class RunDirectory:
                 return None
             return f"{begun[0]} has not ended; go on with: {self.resuming(begun[0])}"
         stage, record = grown
-        wanted = record.counts.get("trees", held)
-        if held is None or wanted == held:
+        wanted = record.counts.get("trees")
+        if held is None or wanted is None or wanted == held:
             return None
-        again = self.resuming(stage)
-        return f"holds {held} trees, not the {wanted} of manifest.json; go on with: {again}"
+        remedy = f"go on with: {self.resuming(stage)}"
+        if held > wanted:
+            remedy = (
+                f"take the lines out that {stage} did not write, or use --overwrite"
+            )
+        return f"holds {held} trees, not the {wanted} of manifest.json; {remedy}"
 
     def resuming(self, stage: str) -> str:
         """The command that resumes a stage here."""

@@ -457,6 +457,11 @@ class RunSettings(Section, kw_only=True):
     """Evaluate the policy after every N-th iteration and after the last, as `eval`
     does, with the settings of `evaluation`. None: never.
     """
+    unreadable: Literal["end", "continue"] = "end"
+    """After an iteration in which no response could be read, and nothing was learned.
+    end: the loop ends with an error, and again with --resume. continue: it goes on, as
+    the loops of a study do, where a policy that forgot how to answer is a result.
+    """
 
 
 class Settings(Section, kw_only=True):

@@ -186,6 +186,22 @@ def list_presets() -> list[Path]:
     return sorted(presets_folder().glob("*.yaml"))
 
 
+def same_files(places: Iterable[str]) -> list[str]:
+    """The words for the settings files among the places of layers; a preset's first.
+
+    A shipped preset is named as --preset NAME, any other file as -c FILE.
+    """
+    shipped = {str(path): path.stem for path in list_presets()}
+    words = []
+    for place in places:
+        if place in shipped:
+            words += ["--preset", shipped[place]]
+        # An option has its words as its place. The folder's own file is read anyway.
+        elif place.endswith((".yaml", ".yml")) and place[0] != "-":
+            words += ["-c", place] if place != str(PROJECT) else []
+    return words
+
+
 def purpose_of(file: Path) -> str:
     """The first line of a shipped file, which says what it is for."""
     return file.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")

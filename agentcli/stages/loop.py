@@ -497,7 +497,9 @@ class Iterations:
                 await perform_rollout(rollout, inner, backend, warn)
         if not is_trained:
             await self._learn(settings, iteration, folder, warn)
-            refuse_unreadable(run, plan.settings.rollout.method)
+        # Also where it was trained before: a loop that was refused stays refused.
+        if plan.settings.run.unreadable == "end":
+            refuse_unreadable(run, plan.settings.rollout)
         run.forget_snapshot()
         if _owes_evaluation(plan, iteration, run):
             evaluation = plan_inner_evaluation(

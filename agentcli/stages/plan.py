@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from agentcli.errors import MAKE_A_MODEL, MissingError, UsageError
+from agentcli.errors import MissingError, UsageError
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, hash_inputs
 from agentcli.records.settings import PolicySettings, Settings
@@ -206,13 +206,14 @@ def check_model(
     model: str | None,
     setting: str = "policy.model",
     option: str = "--model",
-    maker: str = MAKE_A_MODEL,
+    maker: str | None = None,
 ) -> None:
     """Refuses a model that cannot be loaded, judging by its files' headers.
 
     Messages use `setting` for the model, `option` for how to name another one, and
-    `maker` for the command that makes one. Raises MissingError if a path does not
-    exist, UsageError for a file, DataError for a directory with incomplete weights.
+    `maker` for the command that makes one, where one is named. Raises MissingError if a
+    path does not exist, UsageError for a file, DataError for a directory with
+    incomplete weights.
     """
     if model is None:
         return
@@ -222,9 +223,9 @@ def check_model(
     begins_as_path = model.startswith((".", "/", "~", "runs/"))
     is_path = begins_as_path or model.count("/") > 1 or os.path.islink(model)
     if is_path and not Path(model).is_dir():
+        way = f", or make one with: {maker}" if maker else ""
         raise MissingError(
-            f"{setting}: no directory {model}; name another with {option}, or "
-            f"make one with: {maker}"
+            f"{setting}: no directory {model}; name another with {option}{way}"
         )
     from agentcli.policies.load import check_weights
 

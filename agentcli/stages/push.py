@@ -8,7 +8,7 @@ auth login`). The token is never printed.
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,8 +28,8 @@ from agentcli.records.files import read_json
 from agentcli.records.regular import is_there, read_regular
 from agentcli.records.runs import RunDirectory
 from agentcli.records.training_settings import TINY
-from agentcli.records.types import StageRecord
-from agentcli.stages.layers import list_presets, purpose_of
+from agentcli.records.types import IMPORTED, StageRecord
+from agentcli.stages.layers import list_presets, purpose_of, same_files
 
 CARD = "README.md"
 REFUSED = (401, 403)
@@ -237,6 +237,7 @@ def model_card(run: Path, repo: str | None = None, folder: Path | None = None) -
         facts=_facts(trainings),
         evaluations=[read_json(file, EvaluationSummary) for file in evaluations],
         commands=_commands(run, trainings),
+        world_words=_world_words(run, trainings),
         versions=[f"{one} {versions[one]}" for one in LIBRARIES if one in versions],
         commit=last.record.git_commit,
     )
@@ -327,7 +328,13 @@ def _facts(trainings: Sequence[Training]) -> dict[str, str]:
 
 def _commands(run: Path, trainings: Sequence[Training]) -> list[str]:
     """Every command that led to the weights and their evaluations, in order."""
-    begun: dict[str, str] = {}
+    records = _records(run, trainings)
+    return list(dict.fromkeys(_public_words(record.command) for record in records))
+
+
+def _records(run: Path, trainings: Sequence[Training]) -> list[StageRecord]:
+    """The stages that led to the weights and their evaluations, in order."""
+    records = []
     for training in trainings:
         inputs = map(Path, training.record.inputs)
         runs = {path.parent for path in inputs if path.name.startswith("trees.jsonl")}
@@ -335,9 +342,33 @@ def _commands(run: Path, trainings: Sequence[Training]) -> list[str]:
             for name, record in RunDirectory(place).load_manifest().stages.items():
                 # Evaluations of earlier runs say nothing of these weights.
                 if place == run or not name.startswith("evaluation/"):
-                    words = shlex.join(_public(word) for word in record.command)
-                    begun.setdefault(printable(words), record.started)
-    return sorted(begun, key=lambda command: begun[command])
+                    records.append(record)
+    return sorted(records, key=lambda record: record.started)
+
+
+def _world_words(run: Path, trainings: Sequence[Training]) -> str:
+    """The words that choose the world and the form of the prompts of the training."""
+    last = trainings[0].record.settings
+    world, style = last["environment"]["name"], last["prompt"]["style"]
+    # A later command inherits them from the one that named a preset.
+    for record in reversed(_records(run, trainings)):
+        files, there = same_files(record.layers), record.settings
+        is_same = (there["environment"]["name"], there["prompt"]["style"]) == (
+            world,
+            style,
+        )
+        if is_same and "--preset" in files:
+            return _public_words(files[:2])
+    if world == IMPORTED:
+        return ""
+    words = ["--env", world]
+    words += ["--set", f"prompt.style={style}"] if style else []
+    return _public_words(words)
+
+
+def _public_words(words: Iterable[str]) -> str:
+    """A command line, without the folders of this machine."""
+    return printable(shlex.join(_public(word) for word in words))
 
 
 def _public(text: str) -> str:

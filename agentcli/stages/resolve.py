@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from agentcli.environments.registry import make_world
-from agentcli.errors import MAKE_A_MODEL, DataError, UsageError, word_of
+from agentcli.errors import DataError, UsageError, word_of
 from agentcli.policies.registry import LOADING
 from agentcli.records.regular import is_there
-from agentcli.records.runs import RunDirectory
+from agentcli.records.runs import TRAINED_BY, RunDirectory
 from agentcli.records.settings import EnvironmentSettings, Settings
 from agentcli.records.types import IMPORTED
 from agentcli.requirements import lacking
 from agentcli.stages.layers import list_presets
 from agentcli.stages.plan import without
 
+MAKE_A_MODEL = "agentcli demos --preset quickstart-ezpoints && agentcli sft"
+"""The commands that make a small policy in minutes, in a world that needs no extra."""
 RUNS = Path("runs")
 SETTING_STAGES = ("train", "rollout", "sft", "demos", "import", "run")
 """Stages whose recorded settings later commands inherit, in order of preference.
@@ -123,7 +125,7 @@ def find_model(
     served name, if one was given.
 
     Raises UsageError saying how to make one, DataError for a manifest without a valid
-    model, and what `make_world` raises.
+    model and for a RUN whose training has not ended, and what `make_world` raises.
     """
     model = settings.policy.model
     if settings.policy.kind == "openai":
@@ -132,6 +134,8 @@ def find_model(
         return None
     if model is None and run is not None:
         directory = RunDirectory(run)
+        if updated:
+            _refuse_half_trained(directory)
         if updated and is_there(directory.checkpoint):
             return str(directory.checkpoint)
         model = _recorded_model(directory)
@@ -140,6 +144,16 @@ def find_model(
     where = f" in {run}" if run else ""
     way = way_to_a_model(settings.environment)
     raise UsageError(f"no model{where}; name one with --model DIR|ID, or {way}")
+
+
+def _refuse_half_trained(run: RunDirectory) -> None:
+    """Raises DataError if a training has not ended: it would be its start's model."""
+    for stage in TRAINED_BY:
+        if stage in run.unfinished:
+            raise DataError(
+                f"{run.path}: {stage} has not ended, and the model that it makes is "
+                f"meant; type its command with --resume, or name a model with --model"
+            )
 
 
 def way_to_a_model(environment: EnvironmentSettings) -> str:

@@ -364,11 +364,13 @@ class Session:
 
         Inputs may have moved, but must be the same in the same order.
         """
-        difference = first_difference(begun.settings, self.plan.determining)
+        then, hashes = begun.settings, self.plan.hashes
+        now = _unmoved(self.plan.determining, then, hashes, begun.inputs)
+        difference = first_difference(then, now)
         difference = difference or self.plan.differs(begun.resolved)
         if difference:
             return f"settings than it was started with: {difference}"
-        fault = other_inputs(begun.inputs, self.plan.hashes)
+        fault = other_inputs(begun.inputs, hashes)
         return f"input than it was started with: {fault}" if fault else None
 
     def _standing(self) -> str:
@@ -406,6 +408,31 @@ def carry_out(
         session.check()
         result = perform(plan, session)
         return asyncio.run(result) if isinstance(result, Coroutine) else result
+
+
+def _unmoved(
+    now: Any, then: Any, inputs: Mapping[str, str], old_inputs: Mapping[str, str]
+) -> Any:
+    """Settings in which what only moved is named as it was `then`.
+
+    It is a file or a folder among the inputs (SHA-256 by path), and holds the same.
+    """
+    if isinstance(now, dict) and isinstance(then, dict):
+        return {
+            key: _unmoved(value, then.get(key), inputs, old_inputs)
+            for key, value in now.items()
+        }
+    if isinstance(now, str) and isinstance(then, str):
+        held = _held(now, inputs)
+        return then if held and held == _held(then, old_inputs) else now
+    return now
+
+
+def _held(place: str, inputs: Mapping[str, str]) -> dict[str, str]:
+    """The SHA-256 of the inputs in a place, by their paths there."""
+    start = Path(place)
+    paths = [path for path in inputs if Path(path).is_relative_to(start)]
+    return {str(Path(path).relative_to(start)): inputs[path] for path in paths}
 
 
 def _delete(path: Path) -> None:

@@ -43,6 +43,8 @@ SIZES = "sizes"
 """Key of a study file: values that lie over the others, by the name of a size."""
 FLAGS = ("--resume", "-q")
 """What is added to every command."""
+TO_THE_END = ("--set", "run.unreadable=continue")
+"""What is added to every loop: a policy that forgets how to answer is measured too."""
 SAMPLING = ("run", "eval", "pass-at-k", "test-time-branch")
 """Commands that take --on and --workers."""
 BOOT = """
@@ -79,7 +81,8 @@ class StageCommand:
         # Where trees grew, which comes last, changes no byte of them.
         if "--on" in typed:
             typed = typed[: typed.index("--on")]
-        typed = [word for word in typed if word not in (*FLAGS, "--overwrite")]
+        added = (*FLAGS, *TO_THE_END, "--overwrite")
+        typed = [word for word in typed if word not in added]
         if not self._is(typed) or _code_changed(record.inputs):
             return False
         made = [RunDirectory(one.folder).finished(one.stage) for one in self.sources]
@@ -541,6 +544,8 @@ def _play(
     for command in chain.left:
         progress.phase(f"{chain.name} {command.stage}", {})
         words = [*command.words]
+        if command.stage == "run":
+            words += TO_THE_END
         if command.words[0] in SAMPLING:
             words += where
         # With --resume, a run that had ended with other words does nothing, or refuses.

@@ -8,6 +8,7 @@ as JSON, and answer with a line of JSON for everything that a user should see.
 import asyncio
 import gc
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -25,8 +26,9 @@ from agentcli.exploration.settings import decode
 from agentcli.records.kernel import die_with_parent
 from agentcli.records.processes import how_ended, rank, search_path
 from agentcli.records.runs import RunDirectory, remember_hashes
-from agentcli.records.settings import RunSettings
+from agentcli.records.settings import RolloutSettings, RunSettings
 from agentcli.reports.standing import Progress
+from agentcli.stages.layers import same_files
 from agentcli.stages.remote import RemoteFault, fault_of
 from agentcli.stages.session import Invocation, Within, carry_out
 from agentcli.stages.train import perform, plan
@@ -88,7 +90,7 @@ def updates_after(run: RunDirectory) -> int:
     return updates_before(run) + updates
 
 
-def refuse_unreadable(run: RunDirectory, method: str) -> None:
+def refuse_unreadable(run: RunDirectory, explored: RolloutSettings) -> None:
     """Raises AgentCliError if no response was readable and nothing was learned.
 
     The next iteration would be the same.
@@ -98,13 +100,26 @@ def refuse_unreadable(run: RunDirectory, method: str) -> None:
     if rollout is None or train is None or train.statistics.get("updates", 0):
         return
     responses = rollout.counts.get("responses", 0)
-    if responses and rollout.counts["malformed_responses"] == responses:
-        raise AgentCliError(
-            f"{run.path}: none of {responses} responses was readable, and no update was "
-            f"made; teach the policy the form of {method}, and start from it, with: "
-            f"agentcli demos --set rollout.method={method} -o runs/demos-{method} && "
+    if not responses or rollout.counts["malformed_responses"] < responses:
+        return
+    remedy = (
+        "lower train.learning_rate, or start from a policy that imitated longer "
+        "(sft.updates)"
+    )
+    # Other methods ask in the form that every demonstration has.
+    if explored.numbered:
+        method = explored.method
+        world = ["--env", train.settings["environment"]["name"]]
+        files = shlex.join(same_files(train.layers) or world)
+        remedy = (
+            f"teach the policy the form of {method}, and start from it, with: agentcli "
+            f"demos {files} --set rollout.method={method} -o runs/demos-{method} && "
             f"agentcli sft runs/demos runs/demos-{method}"
         )
+    raise AgentCliError(
+        f"{run.path}: none of {responses} responses was readable, and no update was "
+        f"made; {remedy}"
+    )
 
 
 def training_processes(settings: RunSettings) -> int:

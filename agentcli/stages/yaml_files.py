@@ -120,7 +120,10 @@ def _parse(text: str) -> Any:
 
 
 def _problem(error: Exception) -> str:
-    """A YAML error as ":line: fault", on one line."""
+    """A fault of a YAML file as ":line: fault", on one line."""
+    if isinstance(error, UnicodeDecodeError):
+        before = error.object[: error.start].split(b"\n")
+        return f":{len(before)}: not UTF-8 (byte {len(before[-1])}); save it as UTF-8"
     mark = getattr(error, "problem_mark", None)
     line = f":{mark.line + 1}" if mark is not None else ""
     problem = getattr(error, "problem", None) or one_line(error)

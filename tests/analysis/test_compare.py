@@ -132,7 +132,11 @@ def test_unlike_panels_are_refused_in_one_line(runs: tuple[Path, Path], tmp_path
     refused_call(lambda: compared("a", "c"), names=("c: ", "evaluation test", "10 tasks", "12 tasks"))
     evaluate(toy(evaluation={"split": "train", "label": "test"}), tmp_path / "d")
     refused_call(lambda: compared("a", "d"), names=("d: ", "panel"))
-    assert "d: " in refused("a", "d", code=2)
+    assert "--label" not in refused("a", "d", code=2), "they have no other"
+    for run in ("a", "d"):
+        evaluate(toy(evaluation={"split": "test", "label": "more"}), tmp_path / run)
+    refused_call(lambda: compared("a", "d"), names="d: its evaluation test", remedy="--label NAME")
+    succeeded("compare", "a", "d", "--label", "more")
 
 
 def test_unlike_temperatures_and_horizons_are_noted(runs: tuple[Path, Path]) -> None:

@@ -70,7 +70,8 @@ def test_a_shape_that_cannot_be_read_is_named(adapter: Path, fault: dict[str, An
 
 def test_what_is_not_there_is_named(base: Path, adapter: Path, tmp_path: Path) -> None:
     nothing = str(tmp_path / "nothing")
-    refused(lambda: load_model(nothing), 4, names=nothing, remedy="--model")
+    line = refused(lambda: load_model(nothing), 4, names=nothing, remedy="--model")
+    assert "--preset" not in line, "which would be of another world than the one that was typed"
     refused(lambda: load_model(str(base), nothing), 4, names=nothing)
     (tmp_path / "empty").mkdir()
     refused(lambda: load_model(str(tmp_path / "empty")), 3, names="empty")

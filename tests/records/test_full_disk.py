@@ -14,6 +14,7 @@ import pytest
 from agentcli.errors import AgentCliError, WriteError
 from agentcli.records.files import RecordWriter, read_records, write_atomic, write_json
 from agentcli.records.types import Task
+from agentcli.reports.page.document import BlockStore
 from refusal import refused
 
 FULL = "cannot be written (File too large); free some and go on with --resume"
@@ -161,3 +162,7 @@ def test_a_text_that_utf8_cannot_hold_is_refused_and_nothing_is_written(tmp_path
         )
         writer.write(task(1))
     assert list(read_records(path, Task)) == [task(1)]
+
+
+def test_a_block_of_a_page_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    refused(lambda: BlockStore(tmp_path / "none").add(b"[]"), 1, names=str(tmp_path / "none"))

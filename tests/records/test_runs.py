@@ -49,6 +49,14 @@ def test_credit_is_found_when_there_is_only_one(tmp_path: Path) -> None:
     refused(lambda: run.existing_credit("carl"), 3, remedy="--method carl")
 
 
+def test_trees_that_are_too_few_are_grown_and_those_too_many_are_taken_out(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.record_stage("rollout", msgspec.structs.replace(record(0), counts={"trees": 4}))
+    fewer, more = run.lost_trees(3) or "", run.lost_trees(5) or ""
+    assert ("--resume" in fewer, "--resume" in more, "--overwrite" in more) == (True, False, True)
+    assert run.lost_trees(4) is None
+
+
 def test_evaluations_of_weights_that_were_trained_anew_are_outdated(tmp_path: Path) -> None:
     """Those of another model are not, and what was evaluated afterwards is not either."""
     run = RunDirectory(tmp_path)

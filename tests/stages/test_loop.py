@@ -142,16 +142,18 @@ def test_the_newest_and_the_best_weights_are_kept_and_that_is_said_once() -> Non
 
 
 def test_a_loop_ends_after_an_iteration_in_which_nothing_could_be_read() -> None:
-    """The policy never saw answers that act in several copies. --resume tries the next iteration, and ends again."""
+    """The policy never saw answers that act in several copies. --resume ends again, until it is told to continue."""
     words = (*LOOP, "--set", "rollout.method=dpepo", "--set", "train.beta=0", "-o", "dpepo")
     commands = (
-        "agentcli demos --set rollout.method=dpepo -o runs/demos-dpepo",
+        "agentcli demos -c toy.yaml --set rollout.method=dpepo -o runs/demos-dpepo",
         "agentcli sft runs/demos runs/demos-dpepo",
     )
-    for iteration, more in enumerate(((), ("--resume",))):
+    for more in ((), ("--resume",)):
         answer = agentcli(*words, *more, "-q")
-        refused(answer, 1, names=f"dpepo/iteration_{iteration:03d}", remedy=commands)
-        assert len(list(Path("dpepo").glob("iteration_*"))) == iteration + 1
+        refused(answer, 1, names="dpepo/iteration_000", remedy=commands)
+        assert len(list(Path("dpepo").glob("iteration_*"))) == 1
+    ended(*words, "--resume", "--set", "run.unreadable=continue")
+    assert [line.figures["rollout/malformed"] for line in lines_of("dpepo")] == [1, 1, 1]
 
 
 @pytest.mark.slow

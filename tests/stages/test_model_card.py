@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from agentcli.stages.layers import find_preset
 from agentcli.stages.push import _public, base_model, lineage, model_card
 from refusal import refused
 from trained_runs import DEMOS, LOOP, SFT, make_trained_runs, record
@@ -37,7 +38,18 @@ def test_methods_paper_preset_and_success_are_those_of_the_run() -> None:
     assert "| iterations | 3 |" in card
     # Two of five episodes succeed, one of them errored: sample_records.evaluation.
     assert "| L0 | L0, 1 tasks | 5 | 1 | 40.0 |" in card
-    assert "eval --model me/agent" in card
+    assert "eval --model me/agent --env alfworld\n" in card
+
+
+def test_the_use_of_a_model_names_the_world_that_it_was_trained_in() -> None:
+    """By the preset that a stage of its world began with, else by the world and the form of its prompts."""
+    make_trained_runs()
+    layers = [str(find_preset("quickstart")), "/home/me/own.yaml", "--leaves 2"]
+    record(DEMOS, "demos", "agentcli demos --preset quickstart -o runs/demos", 0, layers=layers)
+    assert "eval --model me/agent --preset quickstart\n" in model_card(LOOP, "me/agent")
+    other = {"environment": {"name": "/home/me/w.py:World"}, "prompt": {"style": "compact"}}
+    record(LOOP, "run", "agentcli run", 2, sections={**other, "policy": {"model": f"{SFT}/checkpoint"}})
+    assert "eval --model me/agent --env w.py:World --set prompt.style=compact\n" in model_card(LOOP, "me/agent")
 
 
 def test_the_commands_are_in_the_order_they_were_typed_in_and_name_no_folder_of_the_machine() -> None:

@@ -8,6 +8,7 @@ from agentcli.records.files import write_json
 from agentcli.records.runs import RunDirectory, link_latest
 from agentcli.records.settings import PolicySettings, Settings
 from agentcli.records.types import Manifest, StageRecord
+from agentcli.stages.plan import check_model
 from agentcli.stages.resolve import find_model, find_run, inherited, new_run
 from refusal import refused
 
@@ -55,6 +56,22 @@ def test_the_model_is_the_one_named_then_the_checkpoint_then_the_one_sampled_fro
     assert find_model(Settings(), run, updated=False) == "start"
     assert find_model(Settings(policy=PolicySettings(kind="expert")), run) is None
     refused(lambda: find_model(Settings(), None), remedy="--model")
+
+
+@pytest.mark.parametrize("stage", ["sft", "train"])
+def test_a_run_whose_training_has_not_ended_has_no_model(stage: str) -> None:
+    """--overwrite removes the old one first; the one it began with is not the run's."""
+    run = make_run("x", rollout=record(model="start"))
+    write_json(RunDirectory(run).begun(stage), {})
+    refused(lambda: find_model(Settings(), run), 3, names=f"runs/x: {stage}", remedy=["--resume", "--model"])
+    assert find_model(Settings(), run, updated=False) == "start"
+    RunDirectory(run).record_stage(stage, record(model="start"))
+    assert find_model(Settings(), run) == "start"
+
+
+def test_a_directory_that_is_not_there_names_no_preset() -> None:
+    """It would be of another world than the one that was typed."""
+    assert "--preset" not in refused(lambda: check_model("./none"), 4, names="./none", remedy="--model")
 
 
 def test_a_rollout_with_an_adapter_was_sampled_from_the_adapter() -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -35,12 +36,13 @@ def session(
     resume: bool = False,
     overwrite: bool = False,
     inputs: tuple[Path, ...] = (),
+    model: str = "m",
     **environment: object,
 ) -> Session:
     plan = NothingToCount(
         stage="rollout",
         run=RunDirectory(path),
-        settings=Settings(environment=EnvironmentSettings(**environment), policy=PolicySettings(model="m")),
+        settings=Settings(environment=EnvironmentSettings(**environment), policy=PolicySettings(model=model)),
         sections=("environment", "policy"),
         inputs={},
         sources=inputs,
@@ -96,6 +98,22 @@ def test_a_resumed_stage_keeps_its_inputs_wherever_they_lie_now(tmp_path: Path) 
     moved.write_text("y")
     with session(run, resume=True, inputs=(moved,)) as changed:
         refused(changed.check, names=(str(run), str(moved)), remedy="--overwrite")
+
+
+def test_a_setting_may_name_a_model_that_has_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a loop is copied together with the checkpoint that it began with."""
+    place = tmp_path / "place"
+    (place / "m").mkdir(parents=True)
+    (place / "m/config.json").write_text("{}")
+    monkeypatch.chdir(place)
+    begin(Path("run"), inputs=(Path("m"),))
+    monkeypatch.chdir(tmp_path)
+    moved = partial(session, Path("place/run"), resume=True, inputs=(Path("place/m"),), model="./place/m")
+    with moved() as same:
+        same.check()
+    (place / "m/config.json").write_text("[]")
+    with moved() as another:
+        refused(another.check, names=("policy.model", "place/m"), remedy="--overwrite")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -36,6 +37,7 @@ from agentcli.reports.standing import Progress
 from agentcli.reports.study import draw, markdown, page_hint
 from agentcli.stages.study import (
     FLAGS,
+    TO_THE_END,
     Chain,
     StageCommand,
     StudyPlan,
@@ -280,6 +282,22 @@ def test_a_study_may_move(file: Path, tmp_path: Path) -> None:
     here = plan(read_study(file), Path(), seeds="0").chains[0].commands[0]
     record(here, [*here.words])
     assert here.ended
+
+
+def test_the_loops_of_a_study_go_on_where_a_policy_forgets_to_answer(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is a result as another. A loop that was played without these words has ended too."""
+    typed: list[list[str]] = []
+    monkeypatch.setattr("agentcli.stages.study._run", lambda words, log, stopped: typed.append(words) or "")
+    made = plan(read_study(file), Path("out"), seeds="0")
+    perform(made, 1, Progress(), ["--on", "local"])
+    assert {words[0] for words in typed if TO_THE_END[1] in words} == {"run"}
+    (loop,) = [words for words in typed if words[0] == "run" and "out/0/grpo" in words]
+    command = replace(made.chains[2].commands[0], sources=())
+    for words in (loop, [*command.words]):
+        record(command, words)
+        assert command.ended
 
 
 def record(command: StageCommand, words: list[str]) -> None:

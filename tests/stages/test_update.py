@@ -16,17 +16,20 @@ import torch
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
 from agentcli.errors import AgentCliError, DataError, MissingError
+from agentcli.exploration.settings import as_method, decode
 from agentcli.policies.hf import TransformersPolicy
 from agentcli.policies.protocol import Policy
 from agentcli.records import runs
-from agentcli.records.runs import hash_inputs, known_hashes, remember_hashes
-from agentcli.records.settings import RunSettings
+from agentcli.records.runs import RunDirectory, hash_inputs, known_hashes, remember_hashes
+from agentcli.records.settings import RolloutSettings, RunSettings
 from agentcli.records.types import Step, Tree
 from agentcli.stages import backend
 from agentcli.stages.backend import LocalBackend
+from agentcli.stages.layers import find_preset
+from agentcli.stages.plan import plain
 from agentcli.stages.remote import fault_of
 from agentcli.stages.sampling import SamplerPlan
-from agentcli.stages.update import _environment, training_processes
+from agentcli.stages.update import _environment, refuse_unreadable, training_processes
 from agentcli.training import critic
 from agentcli.training.critic import Appraiser, StepReader, read_values
 from agentcli.training.policy_gradient.training import PolicyTraining
@@ -36,6 +39,7 @@ from grown_runs import toy
 from kill_and_resume import digest
 from refusal import refused
 from resting import heard
+from sample_records import stage_record
 
 __all__ = ["folder"]
 
@@ -89,6 +93,20 @@ def test_what_gpus_cannot_do_is_refused_before_anything_is_sampled(
     sets = [f"--set={change}" for change in changes]
     refused(agentcli(*LOOP, "-o", "new", *sets), 2, names, remedy)
     assert not (folder / "new").exists()
+
+
+def test_where_nothing_is_readable_demonstrations_are_named_for_a_form_of_its_own(tmp_path: Path) -> None:
+    """With the preset of the loop, or its world: else they would be of another one."""
+    run, record = RunDirectory(tmp_path), stage_record()
+    record.counts = {"responses": 3, "malformed_responses": 3}
+    record.settings = plain(decode({"environment": {"name": "tunnel"}}))
+    layers: list[list[str]] = [[str(find_preset("quickstart-tunnel")), "mine.yaml", "--set x=y.yaml"], ["--leaves 2"]]
+    for names, remedy in zip(layers, ("--preset quickstart-tunnel -c mine.yaml", "--env tunnel"), strict=True):
+        record.layers = names
+        run.record_stage("rollout", record)
+        run.record_stage("train", record)
+        for method, hint in (("dpepo", f"agentcli demos {remedy} --set"), ("chain", "train.learning_rate")):
+            refused(partial(refuse_unreadable, run, as_method(RolloutSettings(), method)), 1, str(run.path), hint)
 
 
 def test_processes_see_as_many_of_the_loop_s_gpus_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ VALUES = {
     "{writer}": "rollout",
     "{maker}": "rollout",
     "{preset}": "quickstart",
+    "{files}": "--preset quickstart",
     "{repo}": "me/quickstart-grpo",
     "{name}": "grpo",
     "{method}": "dpepo",

@@ -18,7 +18,7 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 
-from agentcli.records.files import replacing, write_atomic
+from agentcli.records.files import replacing, write_atomic, writing
 from agentcli.records.regular import open_regular
 
 SCRIPTS = (
@@ -57,11 +57,12 @@ class BlockStore:
         self._folder = folder
 
     def add(self, data: bytes) -> str:
-        """Compresses a block and returns its name."""
+        """Compresses a block and returns its name. Raises WriteError."""
         # gzip would otherwise write the time into its header.
         packed = gzip.compress(data, LEVEL, mtime=0)
         name = hashlib.sha256(packed).hexdigest()[:16]
-        self.path(name).write_bytes(base64.b64encode(packed))
+        with writing(self.path(name)):
+            self.path(name).write_bytes(base64.b64encode(packed))
         return name
 
     def path(self, name: str) -> Path:

@@ -126,7 +126,7 @@ def holdings(path: Path) -> RunHoldings:
     return RunHoldings(
         run=str(path),
         stages=stages,
-        unfinished=unfinished(path, [stage.name for stage in stages]),
+        unfinished=RunDirectory(path).unfinished,
         iterations=iterations(path),
         evaluations=evaluations(path),
         outdated=RunDirectory(path).outdated(),
@@ -178,24 +178,15 @@ def is_run(path: Path) -> bool:
 def overview(path: Path) -> RunOverview:
     """One run in a line. Raises DataError for a damaged manifest."""
     stages = stage_overviews(path)
-    names = [stage.name for stage in stages]
     asking = [stage for stage in stages if asks(stage.name)]
     return RunOverview(
         path=str(path),
-        stages=names,
-        unfinished=unfinished(path, names),
+        stages=[stage.name for stage in stages],
+        unfinished=RunDirectory(path).unfinished,
         model=asking[-1].model if asking else None,
         success=newest_success(path, stages),
         finished=stages[-1].finished if stages else None,
     )
-
-
-def unfinished(path: Path, ended: Sequence[str]) -> list[str]:
-    """Stages that were begun, by the settings they wrote, and have not ended."""
-    # Settings files have flat names: evaluation/L0 wrote evaluation-L0.json.
-    known = {name.replace("/", "-") for name in ended}
-    begun = sorted(file.stem for file in (path / "settings").glob("*.json"))
-    return [name for name in begun if name not in known]
 
 
 def stage_overviews(path: Path) -> list[StageOverview]:
