@@ -107,16 +107,6 @@ def file_names(options: WebshopOptions) -> list[str]:
     return [*FILES[options.size], *instructions]
 
 
-def check_generated(options: WebshopOptions, source: str) -> None:
-    """Refuses options of the generated catalogue, which no file has."""
-    for name in ("kinds", "products", "seed"):
-        if getattr(options, name) != getattr(WebshopOptions(), name):
-            raise UsageError(
-                f"{PLACE}.{name}: changes a generated catalogue, and {source} names "
-                "WebShop's files; leave out one of the two"
-            )
-
-
 def check_folder(data: Path, options: WebshopOptions, source: str) -> None:
     """Refuses a folder that lacks a file. Raises DataError."""
     for name in file_names(options):
@@ -199,8 +189,8 @@ def _converted(value: object, kind: type[RowT], place: str) -> RowT:
 class WebshopWorld:
     """The World and its Tutor; cheap to make.
 
-    Raises UsageError for an unknown kind of product and for options that do not go
-    with files, or without, and DataError for a folder that lacks a file.
+    Raises UsageError for an unknown kind of product and for options that need files,
+    and DataError for a folder that lacks a file.
     """
 
     card = Card(
@@ -225,7 +215,6 @@ class WebshopWorld:
         self._data = Path(named).expanduser() if named else None
         if self._data:
             source = "--data" if settings.data else VARIABLE
-            check_generated(options, source)
             check_folder(self._data, options, source)
             return
         kinds_of(options)

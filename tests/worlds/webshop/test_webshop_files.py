@@ -189,16 +189,6 @@ def test_a_missing_folder_or_file_is_refused(tmp_path: Path) -> None:
     refused(lambda: world(folder, size="all"), code=3, names="items_shuffle.json", remedy="size=small")
 
 
-@pytest.mark.parametrize("option", [{"kinds": ["rug"]}, {"products": 20}, {"seed": 5}])
-def test_files_take_no_option_of_a_generated_catalogue(tmp_path: Path, option: dict[str, Any]) -> None:
-    folder = write(tmp_path / "data")
-    refused(
-        lambda: world(folder, **option),
-        names=("--data", f"environment.options.{next(iter(option))}"),
-        remedy="leave out",
-    )
-
-
 def test_files_without_goals_are_refused(tmp_path: Path) -> None:
     folder = write(tmp_path / "data")
     damage(folder, ATTRIBUTES, lambda text: '{"B000000000": {"attributes": []}}')
