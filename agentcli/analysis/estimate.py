@@ -6,9 +6,10 @@ one they are unknown. Of a study, its own parts tell, or what its file says they
 """
 
 import json
-import time
+import timeit
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -277,8 +278,11 @@ def _of_loop(plan: LoopPlan) -> Expected:
 
 TOOK = "took.yaml"
 """File of a study's folder with what its parts took."""
-PIECES = 600
-"""Repetitions of the work of `yardstick`: about a second on a fast core."""
+PIECES = 1000
+"""Repetitions of the work of `yardstick`, which take about two seconds.
+
+A core that is shared with other machines may be twice as slow for a second.
+"""
 BETWEEN = 2.0
 """Seconds that a command takes to start and to end, which its record leaves out."""
 
@@ -352,20 +356,22 @@ def _elapsed(
     return now
 
 
+@cache
 def yardstick() -> float:
-    """Seconds that this machine takes for a fixed piece of work.
+    """Milliseconds that this machine takes for a fixed piece of work, at its fastest.
 
     What a tiny policy takes is bound by one core's speed in Python and in calls of
     small tensors, not by arithmetic; so is this.
     """
-    begun = time.perf_counter()
-    for _ in range(PIECES):
-        steps = [{"step": step, "action": f"go to {step}"} for step in range(1000)]
-        again = json.loads(json.dumps(steps))
-        again.sort(key=lambda step: -step["step"] % 7)
-        words = " ".join(step["action"] for step in again).split()
-        Counter(word.upper() for word in words)
-    return time.perf_counter() - begun
+    return 1e3 * min(timeit.repeat(_piece, number=1, repeat=PIECES))
+
+
+def _piece() -> None:
+    steps = [{"step": step, "action": f"go to {step}"} for step in range(1000)]
+    again = json.loads(json.dumps(steps))
+    again.sort(key=lambda step: -step["step"] % 7)
+    words = " ".join(step["action"] for step in again).split()
+    Counter(word.upper() for word in words)
 
 
 def _kind(made: StudyPlan, part: str) -> str:
