@@ -156,13 +156,12 @@ def methods_with(name: str) -> list[str]:
 def as_method(rollout: RolloutSettings, method: str, **changes: Any) -> RolloutSettings:
     """The settings of another method, with the values of the fields both have.
 
-    `changes` override them; a change to None is ignored.
+    `changes` override them.
     """
     kind = rollout_class(method)
     names = [name for name in kind.__struct_fields__ if hasattr(rollout, name)]
     values = {name: getattr(rollout, name) for name in names}
-    values |= {name: value for name, value in changes.items() if value is not None}
-    return kind(**{**values, "method": method})
+    return kind(**{**values, **changes, "method": method})
 
 
 def _extended(

@@ -26,7 +26,7 @@ from agentcli.records.grouping import grouped
 from agentcli.records.pictures import drop_unnamed
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
-from agentcli.records.settings import EvaluationSettings, RolloutSettings, Settings
+from agentcli.records.settings import EvaluationSettings, Settings
 from agentcli.records.shards import ShardExtent
 from agentcli.records.types import Episode, Ledger, Outcome, Panel, StageRecord, Tree
 from agentcli.stages import sampling
@@ -101,7 +101,7 @@ def plan_evaluation(
     `world` is passed if it already exists.
     """
     method = settings.rollout.alone
-    settings = _for_panel(settings, method, settings.evaluation.samples)
+    settings = _sampled(settings, method, settings.evaluation.samples)
     return _plan("eval", settings, out, model, world=world)
 
 
@@ -118,8 +118,8 @@ def plan_pass_at_k(
         raise UsageError(
             f"pass-at-k needs 1 <= k <= n, got n={n} and k={k}; set --n and --k"
         )
-    settings = _for_panel(settings, settings.rollout.alone, n, prefix="pass-at-k-")
-    return _plan("pass-at-k", settings, out, model, k)
+    settings = _sampled(settings, settings.rollout.alone, n)
+    return _plan("pass-at-k", settings, out, model, k, prefix="pass-at-k-")
 
 
 def plan_test_time_branch(
@@ -135,42 +135,19 @@ def plan_test_time_branch(
             "test-time-branch votes on one action; a policy of rollout.method "
             f"{settings.rollout.method} answers with several"
         )
-    samples = settings.evaluation.samples
-    settings = _for_panel(settings, VOTING, samples, prefix=f"{VOTING}-")
-    return _plan(VOTING, settings, out, model)
+    settings = _sampled(settings, VOTING, settings.evaluation.samples)
+    return _plan(VOTING, settings, out, model, prefix=f"{VOTING}-")
 
 
-def _for_panel(
-    settings: Settings,
-    method: str,
-    samples: int,
-    *,
-    prefix: str = "",
-) -> Settings:
-    """Settings whose rollout is the evaluation.
-
-    Without a label, `prefix` and the name of the split, or of the panel's file, are
-    used.
-    """
+def _sampled(settings: Settings, method: str, samples: int) -> Settings:
+    """Settings whose rollout is the evaluation."""
     settings = settle(settings)
     wanted = settings.evaluation
-    name = split = wanted.split
-    if settings.environment.panel is not None:
-        # Its tasks are played whatever `evaluation.split` says.
-        panel = read_json(Path(settings.environment.panel), Panel)
-        name = panel.name
-        split = ", ".join(dict.fromkeys(task.split for task in panel.tasks)) or name
     temperature = wanted.temperature
     if temperature is None:
         temperature = settings.policy.temperature
-    of_method = {}
-    for field in added_fields(method):
-        of_method[field.name] = getattr(wanted, field.name, None)
-    rollout = as_method(settings.rollout, method, **of_method)
-    if method == VOTING:
-        rollout = _voting(rollout, wanted)
     rollout = msgspec.structs.replace(
-        rollout,
+        as_method(settings.rollout, method, **_of_method(wanted, method)),
         leaves=samples,
         # At a deadline none is dropped: slow ones may be the wrong ones.
         minimum_leaves=samples,
@@ -179,26 +156,27 @@ def _for_panel(
         iteration=None,
         budget=wanted.budget,
     )
-    # Labels name files: other commands on the same split must not share one.
-    label = wanted.label or f"{prefix}{name}"
     return with_changes(
         msgspec.structs.replace(settings, rollout=rollout),
-        environment={"split": split, "tasks": wanted.tasks},
+        environment={"split": wanted.split, "tasks": wanted.tasks},
         policy={"temperature": temperature},
-        evaluation={"split": split, "label": label, "temperature": temperature},
+        evaluation={"temperature": temperature},
     )
 
 
-def _voting(rollout: RolloutSettings, wanted: EvaluationSettings) -> RolloutSettings:
-    """The settings of a vote, all of them from `evaluation`.
+def _of_method(wanted: EvaluationSettings, method: str) -> dict[str, Any]:
+    """The fields of `method` as `evaluation` has them.
 
-    Those of the same names in `rollout` belong to another method.
+    None there means the value in `rollout`. A vote has all of its own: those of the
+    same names in `rollout` belong to another method.
     """
-    fields = added_fields(VOTING)
-    values = {
-        field.name: getattr(wanted, field.name, field.default) for field in fields
-    }
-    return msgspec.structs.replace(rollout, **values)
+    fields = added_fields(method)
+    if method == VOTING:
+        return {
+            field.name: getattr(wanted, field.name, field.default) for field in fields
+        }
+    values = {field.name: getattr(wanted, field.name, None) for field in fields}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _plan(
@@ -208,11 +186,20 @@ def _plan(
     model: str | None,
     k: int | None = None,
     world: World | None = None,
+    prefix: str = "",
 ) -> EvaluationPlan:
     run = RunDirectory(out)
-    label = settings.evaluation.label or ""
     world = sampling.check_sampling(settings, model, world)
     whole = panel_for(world, settings.environment)
+    # Labels name files: other commands on the same split must not share one.
+    label = settings.evaluation.label or f"{prefix}{whole.name}"
+    settings = with_changes(settings, evaluation={"label": label})
+    if settings.environment.panel is not None:
+        # Its tasks are played whatever `evaluation.split` says.
+        splits = ", ".join(dict.fromkeys(task.split for task in whole.tasks))
+        settings = with_changes(
+            settings, environment={"split": splits}, evaluation={"split": splits}
+        )
     return EvaluationPlan(
         stage=f"evaluation/{label}",
         run=run,
