@@ -9,7 +9,7 @@ from agentcli.environments.registry import make_world
 from agentcli.errors import DataError, UsageError, word_of
 from agentcli.policies.registry import LOADING
 from agentcli.records.regular import is_there
-from agentcli.records.runs import TRAINED_BY, RunDirectory
+from agentcli.records.runs import TRAINED_BY, RunDirectory, loop_folders
 from agentcli.records.settings import EnvironmentSettings, Settings
 from agentcli.records.types import IMPORTED
 from agentcli.requirements import lacking
@@ -125,7 +125,8 @@ def find_model(
     served name, if one was given.
 
     Raises UsageError saying how to make one, DataError for a manifest without a valid
-    model and for a RUN whose training has not ended, and what `make_world` raises.
+    model and for a RUN whose trained weights are not there, and what `make_world`
+    raises.
     """
     model = settings.policy.model
     if settings.policy.kind == "openai":
@@ -135,7 +136,7 @@ def find_model(
     if model is None and run is not None:
         directory = RunDirectory(run)
         if updated:
-            _refuse_half_trained(directory)
+            _refuse_without_weights(directory)
         if updated and is_there(directory.checkpoint):
             return str(directory.checkpoint)
         model = _recorded_model(directory)
@@ -146,13 +147,25 @@ def find_model(
     raise UsageError(f"no model{where}; name one with --model DIR|ID, or {way}")
 
 
-def _refuse_half_trained(run: RunDirectory) -> None:
-    """Raises DataError if a training has not ended: it would be its start's model."""
+def _refuse_without_weights(run: RunDirectory) -> None:
+    """Raises DataError where a training's model is meant and not there.
+
+    The next best would be the model that it began with.
+    """
+    remedy = "or name a model with --model"
+    # A training of a critic alone writes no checkpoint.
+    there = is_there(run.checkpoint) or is_there(run.critic)
+    of_a_loop = run.path in loop_folders(run.path.parent)
     for stage in TRAINED_BY:
         if stage in run.unfinished:
             raise DataError(
                 f"{run.path}: {stage} has not ended, and the model that it makes is "
-                f"meant; type its command with --resume, or name a model with --model"
+                f"meant; type its command with --resume, {remedy}"
+            )
+        if of_a_loop and not there and run.finished(stage):
+            raise DataError(
+                f"{run.path}: its weights were deleted, as the loop was told by "
+                f"run.keep; name a later iteration, {remedy}"
             )
 
 

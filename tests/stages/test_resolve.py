@@ -47,6 +47,16 @@ def test_new_runs_are_numbered() -> None:
     assert new_run(Path("x"), "eval") == Path("x")
 
 
+def test_weights_that_a_loop_has_deleted_are_not_replaced_by_those_it_began_with() -> None:
+    run = make_run("loop/iteration_000", train=record(model="start"), rollout=record(model="start"))
+    refused(
+        lambda: find_model(Settings(), run), 3, names="runs/loop/iteration_000: its", remedy=["run.keep", "--model"]
+    )
+    assert find_model(Settings(), run, updated=False) == "start"
+    RunDirectory(run).critic.mkdir()
+    assert find_model(Settings(), run) == "start", "a critic alone was trained"
+
+
 def test_the_model_is_the_one_named_then_the_checkpoint_then_the_one_sampled_from() -> None:
     run = make_run("x", train=record(model="later"), rollout=record(model="start"))
     assert find_model(Settings(policy=PolicySettings(model="named")), run) == "named"
