@@ -99,7 +99,9 @@ def checked_objective(settings: Settings, processes: int | None = None) -> Objec
             "in every process; set train.sharding=none"
         )
     check_sharding("train", settings.train, processes or process_count())
-    if settings.train.beta != 0:
+    # Where train.beta is not read, DPO has a weight of its own.
+    penalised = settings.train.beta != 0 or "beta" in objective.unread
+    if penalised and "reference" not in objective.unread:
         setting = "train.reference"
         check_model(settings.train.reference, setting, f"--set {setting}=DIR|ID")
     return objective

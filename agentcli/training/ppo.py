@@ -48,6 +48,8 @@ class PpoTraining(actor_critic.PairTraining, PolicyTraining):
             place = f"{credit}: {row.place}"
             remedy = "assign credit with --method ppo"
             refuse_missing_part(row.parts, RETURN, place, remedy)
+            if self.options.value_clip is not None:
+                refuse_missing_part(row.parts, actor_critic.VALUE, place, remedy)
         if self.options.whiten:
             rows = whitened(rows)
         self.tokenizer = load_tokenizer(job.model, job.chat_template_kwargs)

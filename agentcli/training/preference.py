@@ -129,9 +129,10 @@ class PreferenceTraining(ObjectiveTraining):
         )
         reference = None
         if self.job.reference is not None:
-            reference = load_frozen(self.job.reference)
-            if hasattr(reference, "merge_and_unload"):  # an adapter
-                reference = reference.merge_and_unload()
+            reference = load_frozen(self.job.reference, self.settings.lora)
+            if hasattr(reference, "get_base_model"):
+                # TRL takes no PeftModel here; the layers of the adapter stay in it.
+                reference = reference.get_base_model()
         return PreferenceTrainer(
             self.model, reference, arguments, self.tokenizer, self.plan
         )

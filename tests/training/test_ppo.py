@@ -10,7 +10,7 @@ from agentcli.prompts.protocol import Message
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings
 from agentcli.records.types import Outcome
-from agentcli.training.actor_critic import VALUE
+from agentcli.training.actor_critic import RETURN, VALUE
 from agentcli.training.metrics import PpoMetrics
 from agentcli.training.ppo import whitened
 from agentcli.training.steps import Row
@@ -130,6 +130,10 @@ def test_credit_without_returns_is_refused(problem):
     for one in bare:
         one.steps[0] = msgspec.structs.replace(one.steps[0], parts={VALUE: 0.0})
     refused(lambda: problem("bare", credit=bare), 3, ("bare-credit.jsonl", "return"), "--method ppo")
+    for one in bare:
+        one.steps[0] = msgspec.structs.replace(one.steps[0], parts={RETURN: 1.0})
+    clipped = {"value_clip": 0.1}
+    refused(lambda: problem("new", credit=bare, options=clipped), 3, ("new-credit.jsonl", "value"), "--method ppo")
 
 
 def test_the_figures_are_finite_and_seconds_come_last(problem):

@@ -144,12 +144,16 @@ def own_gpu() -> str:
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
 
 
-def load_frozen(model: str, sharding: str = "none") -> Any:
+def load_frozen(model: str, lora: LoraSettings, sharding: str = "none") -> Any:
     """A model, with or without adapter, that only computes log-probabilities.
 
-    It is on the CPU, in float32 unless it will be sharded (`load_as_stored`).
+    An adapter is on a base of the precision that trained ones have, or the distance to
+    it would be that of the precisions. A full model is on the CPU, in float32 unless it
+    will be sharded (`load_as_stored`).
     """
-    if sharding != "none" and not is_adapter(model):
+    if is_adapter(model):
+        return _loaded(model, lora).requires_grad_(False)
+    if sharding != "none":
         return load_as_stored(model).requires_grad_(False)
     return load_model(model, device="cpu", dtype="float32").requires_grad_(False)
 

@@ -450,7 +450,7 @@ def prepare_logprobs(
         with model.disable_adapter():
             (tokens.reference,) = scorer.score(model, every_row, [tokens.temperature])
     elif penalised:
-        frozen = load_frozen(str(reference), settings.sharding)
+        frozen = load_frozen(str(reference), settings.lora, settings.sharding)
         place(frozen, settings, plan.processes, device)
         # Packed as well, and it may be a model of another kind than the policy.
         check_packed(plan, frozen, pad, device)

@@ -72,6 +72,12 @@ def test_an_adapter_that_goes_on_is_its_own_reference(rollout, train, tmp_path):
     assert unnamed[2][-1].kl > 1e-6
 
 
+def test_an_adapter_on_a_half_precision_base_is_its_own_reference(train, tmp_path):
+    train("adapter", lora=HALF, beta=0.3)
+    named = train("named", tmp_path / "adapter", tmp_path / "adapter", lora=HALF, beta=0.3)
+    assert named[2][0].kl == 0
+
+
 def test_only_the_base_is_the_base(rollout, train, tmp_path):
     train("adapter", lora=LORA)
     model = load_trainable(str(tmp_path / "adapter"), LORA)
