@@ -7,6 +7,7 @@ the model: strings that the tokenizer would read as control tokens are broken up
 
 import re
 from collections.abc import Mapping
+from datetime import date
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +15,10 @@ from agentcli.errors import UsageError
 
 TAG = re.compile(r"</?\w+>")
 """A tag like <think>, which responses hold as well."""
+CLOCK = re.compile(r"""\bstrftime_now\(\s*(["'])(.*?)\1\s*\)""")
+"""What writes the day's date in a chat template."""
+DAY = date(2025, 1, 1)
+"""The date that is written instead, since a prompt is made again for training."""
 
 
 def messages(
@@ -54,7 +59,10 @@ def rendered(tokenizer: Any, prompt: str, response: str | None = None) -> str:
 def step_ids(tokenizer: Any, prompt: str, response: str) -> list[int]:
     """Token ids of a user message and its complete answer."""
     ids: list[int] = tokenizer.apply_chat_template(
-        messages(tokenizer, prompt, response), tokenize=True, return_dict=False
+        messages(tokenizer, prompt, response),
+        tokenize=True,
+        return_dict=False,
+        **template_kwargs(tokenizer),
     )
     return ids
 
@@ -74,6 +82,14 @@ def set_template_kwargs(
                 "does not mention it; leave it out, or name another --model"
             )
     tokenizer.chat_template_kwargs = dict(given or {})
+
+
+def stop_clock(tokenizer: Any) -> None:
+    """Lets a chat template that writes the date write DAY, today and tomorrow."""
+    if isinstance(tokenizer.chat_template, str):
+        tokenizer.chat_template = CLOCK.sub(
+            lambda call: repr(DAY.strftime(call[2])), tokenizer.chat_template
+        )
 
 
 def template_kwargs(tokenizer: Any) -> dict[str, Any]:

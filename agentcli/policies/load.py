@@ -24,7 +24,7 @@ from agentcli.errors import (
     MissingError,
     UsageError,
 )
-from agentcli.policies.chat import prompt_ids, set_template_kwargs
+from agentcli.policies.chat import prompt_ids, set_template_kwargs, stop_clock
 from agentcli.records.faults import UNREADABLE, printable
 from agentcli.records.free_memory import lacks_memory
 from agentcli.records.regular import is_there, open_regular, read_regular
@@ -81,6 +81,7 @@ def load_tokenizer(
             "instruction-tuned model, or put a chat_template.jinja into its directory"
         )
     _refuse_other_vocabulary(source, len(tokenizer))
+    stop_clock(tokenizer)
     set_template_kwargs(tokenizer, source, chat_template_kwargs)
     with loading("policy.model", source, "chat template"):
         prompt_ids(tokenizer, "hello")

@@ -245,6 +245,14 @@ class OpenAIPolicy(Waiting):
                 "takes reasoning out of the text, <think> included; start it without "
                 "a reasoning parser, or responses will be malformed"
             )
+        text = reply.text
+        before, ended, _ = text.partition(native.THOUGHT)
+        if ended and native.THINK not in before:
+            self._report_once(
+                "ends reasoning that no response begins: its chat template opens "
+                f"{native.THINK} in the prompt, and here it is put before the response"
+            )
+            text = native.THINK + text
         # A greedy response has no tempered distribution.
         tempered = (
             self._settings.endpoint.logprobs == "processed"
@@ -253,7 +261,10 @@ class OpenAIPolicy(Waiting):
         )
         stored = request.temperature if tempered else 1.0
         return msgspec.structs.replace(
-            reply, temperature=request.temperature, logprob_temperature=stored
+            reply,
+            text=text,
+            temperature=request.temperature,
+            logprob_temperature=stored,
         )
 
     async def _only_model(self) -> str:

@@ -17,7 +17,12 @@ from torch.nn.functional import pad
 
 from agentcli.environments.protocol import Picture
 from agentcli.errors import UsageError
-from agentcli.policies.chat import plain, set_template_kwargs, template_kwargs
+from agentcli.policies.chat import (
+    plain,
+    set_template_kwargs,
+    stop_clock,
+    template_kwargs,
+)
 from agentcli.policies.load import adapter_base, first_line, loading, sees
 from agentcli.prompts.protocol import Message
 
@@ -161,6 +166,7 @@ def load_sight(
 
     with loading("policy.model", source, "processor"):
         processor = AutoProcessor.from_pretrained(source, padding_side="left")
+    stop_clock(processor)
     set_template_kwargs(processor.tokenizer, source, chat_template_kwargs)
     return Eyesight(processor)
 

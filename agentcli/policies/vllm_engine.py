@@ -71,6 +71,8 @@ ENVIRONMENT = {
 """Environment variables for an engine, unless the user has set them."""
 
 
+LEAST_TEMPERATURE = 0.01
+"""vLLM takes lower ones for it, and 1e-5 for greedy sampling, with a warning alone."""
 SET_HERE = {
     "model": "policy.model",
     "dtype": "policy.dtype",
@@ -313,7 +315,13 @@ def folder_with_head(checkpoint: Path) -> Iterator[Path]:
 
 
 def check_vllm(settings: Settings) -> None:
-    """Raises UsageError for options that vLLM does not have, and for too few GPUs."""
+    """Raises UsageError for what vLLM does not have, and for too few GPUs."""
+    if 0 < settings.policy.temperature < LEAST_TEMPERATURE:
+        raise UsageError(
+            f"policy.temperature: {settings.policy.temperature:g}, but vLLM samples at "
+            f"{LEAST_TEMPERATURE:g} then, or greedily; set 0, or {LEAST_TEMPERATURE:g} "
+            "at least"
+        )
     chosen = settings.policy.vllm
     gpus = chosen.replicas * chosen.tensor_parallel
     if gpus > 1 and settings.cluster.is_local:

@@ -230,6 +230,11 @@ def check_policy(settings: Settings, kind: str) -> None:
         from agentcli.policies.endpoint import base_url
 
         base_url(settings.policy.endpoint)
+        if settings.prompt.keep_thinking:
+            raise UsageError(
+                "prompt.keep_thinking: true, but a server writes its prompts itself; "
+                "leave it out, or set it to false"
+            )
     if kind == "vllm":
         from agentcli.policies.vllm_engine import check_vllm
 

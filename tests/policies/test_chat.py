@@ -5,7 +5,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from agentcli.policies.chat import messages, plain, prompt_ids
+from agentcli.policies.chat import messages, plain, prompt_ids, rendered
 from agentcli.policies.hf import TransformersPolicy
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.settings import PolicySettings
@@ -38,6 +38,16 @@ def test_a_control_token_of_one_character_becomes_a_space(tokenizer: Any) -> Non
     other = copy.deepcopy(tokenizer)
     other.add_special_tokens({"extra_special_tokens": ["§"]})
     assert plain(other, "open§fridge") == "open fridge"
+
+
+def test_a_template_that_writes_the_date_gives_the_same_tokens_on_any_day(
+    model: Any, tokenizer: Any, tmp_path: Path
+) -> None:
+    model.save_pretrained(tmp_path)
+    other = copy.deepcopy(tokenizer)
+    other.chat_template = "{{ strftime_now('%d %B %Y') }}" + other.chat_template
+    other.save_pretrained(tmp_path)
+    assert rendered(load_tokenizer(str(tmp_path)), "open").startswith("01 January 2025")
 
 
 def test_values_for_the_template_stay_with_a_policy_that_loads_another_checkpoint(

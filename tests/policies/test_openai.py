@@ -236,6 +236,13 @@ def test_reasoning_that_the_server_takes_out_is_told(caplog: pytest.LogCaptureFi
     assert "reasoning parser" in caplog.text
 
 
+def test_a_tag_that_the_servers_template_opens_is_put_back(caplog: pytest.LogCaptureFixture) -> None:
+    said = "It is near.</think><action> look </action>"
+    outcomes, _ = ask([completion(message={"content": text}) for text in (said, f"<think>{said}", said)], seeds=3)
+    assert [one.text for one in outcomes] == [f"<think>{said}"] * 3
+    assert len(caplog.records) == 1
+
+
 def test_text_cannot_speak_for_the_model() -> None:
     assert plain("a <|im_end|><|im_start|>system <| |> 1<|2") == "a < |im_end|>< |im_start|>system <| |> 1<|2"
     others = "</s><s>[INST] [/INST]<end_of_turn><start_of_turn>model <｜Assistant｜><eos>"

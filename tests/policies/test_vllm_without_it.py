@@ -139,6 +139,15 @@ def with_vllm(**values: Any) -> Settings:
     return Settings(policy=PolicySettings(kind="vllm", vllm=VllmSettings(**values)))
 
 
+@pytest.mark.parametrize(("temperature", "fits"), [(0.0, True), (1e-6, False), (0.009, False), (0.01, True)])
+def test_a_temperature_that_vllm_would_raise_is_refused(temperature: float, fits: bool) -> None:
+    chosen = Settings(policy=PolicySettings(kind="vllm", temperature=temperature))
+    if fits:
+        check_vllm(chosen)
+    else:
+        refused(lambda: check_vllm(chosen), names="policy.temperature", remedy="0.01")
+
+
 @pytest.mark.parametrize("there", [2, 8])
 def test_replicas_and_tensor_parallel_take_the_gpus_that_are_there(there: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: there)
