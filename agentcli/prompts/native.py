@@ -89,7 +89,7 @@ class Native(Full):
         for name, purpose in self._tools.items():
             function = {"name": name, "description": purpose, "parameters": parameters}
             functions.append({"type": "function", "function": function})
-        return json.dumps(functions)
+        return json.dumps(functions, ensure_ascii=False)
 
     def rules(self, context: Context) -> list[str]:
         """How to answer; the template lists the tools."""
@@ -127,7 +127,8 @@ class Native(Full):
         """The answer as text; raises ValueError for an action that is not a call."""
         call = only_call(answer)
         arguments = {QUERY: call.argument}
-        text = json.dumps({"name": call.name, "arguments": arguments})
+        called = {"name": call.name, "arguments": arguments}
+        text = json.dumps(called, ensure_ascii=False)
         written = f"<tool_call>\n{text}\n</tool_call>"
         return f"{answer.reasoning}\n{written}" if answer.reasoning else written
 

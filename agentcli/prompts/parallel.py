@@ -173,7 +173,7 @@ class ParallelFull(Parallel):
             parts.append(self._world.forms)
         if past:
             parts.append(_earlier(past, moment.acted))
-            parts.append(self._last(past, moment.acted))
+            parts.append(self._last(past, moment))
         elif first.admissible:
             parts.append(self._possible(first, "in every copy"))
         if moment.unread:
@@ -189,17 +189,17 @@ class ParallelFull(Parallel):
         text = "\n\n".join(filter(None, parts))
         return Message((text, *moment.pictures))
 
-    def _last(self, past: Mapping[int, Context], acted: Collection[int]) -> str:
+    def _last(self, past: Mapping[int, Context], moment: Moment) -> str:
         """The pairs of the last step, and what can be done next; "" without any."""
         lines = ["The last step:"]
-        for number in acted:
+        for number in moment.acted:
             copy = past[number]
             lines.append(f"env_{number}")
             latest = len(copy.actions) - 1
             lines.append(_pair(copy, latest))
-            if copy.admissible:
+            if copy.admissible and number in moment.open:
                 lines.append(f"   {self._possible(copy, 'now')}")
-        return "\n".join(lines) if acted else ""
+        return "\n".join(lines) if moment.acted else ""
 
     def _possible(self, copy: Context, where: str) -> str:
         """What can be done in a copy, or what can be acted on."""

@@ -145,6 +145,7 @@ def test_what_is_written_is_read_back(thought: str, query: str) -> None:
     response = FORM.write(Answer("think", thought, {1: action}), moment())
     assert FORM.read(response, moment()) == Answer("think", thought, {1: action})
     assert len(split_calls(response)[1]) == 1
+    assert "\\u" not in response, "a model writes an é as it is"
 
 
 def test_the_first_message_has_the_schemas_and_results_are_of_the_tool() -> None:

@@ -226,6 +226,7 @@ def test_copies_that_ended_are_named_and_closed() -> None:
     context = several(lived(("look", "Gone.")), FRESH, ended={1}, acted=(1,))
     assert context.open == [2]
     assert all(part in full(context) for part in ("no action is possible", " there: env_1."))
+    assert "Admissible actions now" not in full(context), "nothing can be done there"
 
 
 def test_compact_shows_open_copies_and_those_that_look_alike_once() -> None:
