@@ -6,12 +6,14 @@ Every share is of what the sentence beside it speaks of; nothing here is a predi
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from agentcli.analysis.tree_measures import tells_entropy
+from agentcli.analysis.tree_measures import tells_entropy, token_entropy
 from agentcli.credit.states import standing_states
 from agentcli.evaluation.episodes import episodes
+from agentcli.records.files import read_records
 from agentcli.records.grouping import mean
 from agentcli.records.runs import RunDirectory
 from agentcli.records.siblings import Branching
@@ -147,6 +149,32 @@ def redraws(run: RunDirectory) -> bool:
     """Whether the siblings in a rollout were drawn again to differ (rollout.distinct)."""
     record = run.finished("rollout")
     return record is not None and bool(record.settings["rollout"].get("distinct"))
+
+
+class FromScratch(NamedTuple):
+    """What an iteration's draws of the policy show."""
+
+    success: float
+    """Their share; 0 without any."""
+    entropy: float | None
+    """In nats a token. A training prints that of the tokens it trains on, which methods
+    choose differently: carl takes those after the most uncertain states."""
+
+
+def from_scratch(folder: Path) -> FromScratch:
+    """Success and entropy of an iteration's draws; errored ones are left out."""
+    wins: list[bool] = []
+    steps: list[Step] = []
+    run = RunDirectory(folder)
+    redrawn = redraws(run)
+    for tree in read_records(run.existing_trees(), Tree):
+        drawn: dict[int, Step] = {}
+        for leaf in draws(tree, redrawn):
+            if leaf.outcome is not Outcome.ERRORED:
+                wins.append(leaf.outcome is Outcome.SUCCESS)
+                drawn |= {step.id: step for step in path(tree, leaf)}
+        steps += drawn.values()
+    return FromScratch(sum(wins) / max(1, len(wins)), token_entropy(steps))
 
 
 def _visits(tree: Tree, drawn: Sequence[Step]) -> Counter[str]:

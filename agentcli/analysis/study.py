@@ -7,17 +7,16 @@ the same policy and were evaluated on the same panel.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import msgspec
 from msgspec.structs import replace
 
-from agentcli.analysis.advice import draws, redraws
+from agentcli.analysis.advice import FromScratch, from_scratch
 from agentcli.analysis.compare_training import read_iteration
 from agentcli.analysis.tree_measures import (
     measure_steps,
     measure_trees,
-    token_entropy,
 )
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation import statistics
@@ -41,8 +40,7 @@ from agentcli.records.study import (
     TrainingMeasured,
     scale_of,
 )
-from agentcli.records.trees import path
-from agentcli.records.types import Outcome, Step, Tree
+from agentcli.records.types import Tree
 from agentcli.stages.layers import nest, overlay
 from agentcli.stages.study import StudyPlan, plan
 
@@ -330,16 +328,6 @@ def holds_all(loop: Path) -> bool:
     return over is not None and over.counts["iterations"] == len(loop_folders(loop)) > 0
 
 
-class FromScratch(NamedTuple):
-    """What an iteration's draws of the policy show."""
-
-    success: float
-    """Their share; 0 without any."""
-    entropy: float | None
-    """In nats a token. A training prints that of the tokens it trains on, which methods
-    choose differently: carl takes those after the most uncertain states."""
-
-
 def _value_in(
     scratch: FromScratch, iteration: Iteration, measure: TrainingMeasured
 ) -> float | None:
@@ -348,22 +336,6 @@ def _value_in(
         return scratch.entropy
     results = iteration.rollout.statistics.results
     return None if results is None else getattr(results, measure)
-
-
-def from_scratch(folder: Path) -> FromScratch:
-    """Success and entropy of an iteration's draws; errored ones are left out."""
-    wins: list[bool] = []
-    steps: list[Step] = []
-    run = RunDirectory(folder)
-    redrawn = redraws(run)
-    for tree in read_records(run.existing_trees(), Tree):
-        drawn: dict[int, Step] = {}
-        for leaf in draws(tree, redrawn):
-            if leaf.outcome is not Outcome.ERRORED:
-                wins.append(leaf.outcome is Outcome.SUCCESS)
-                drawn |= {step.id: step for step in path(tree, leaf)}
-        steps += drawn.values()
-    return FromScratch(sum(wins) / max(1, len(wins)), token_entropy(steps))
 
 
 def differences(
@@ -381,19 +353,22 @@ def differences(
     for outcome in outcomes:
         for panel, measures in outcome.panels.items():
             for measure, value in measures.items():
-                shown = scale_of(measure) * value
                 of_arm = values.setdefault((panel, measure), {})
-                of_arm.setdefault(outcome.arm, {})[outcome.seed] = shown
+                of_arm.setdefault(outcome.arm, {})[outcome.seed] = value
     for measure, of_arms in _of_loops(outcomes, began, equal).items():
         values[LOOP, measure] = of_arms
     for (panel, measure), of_arm in values.items():
+        every = [value for by_seed in of_arm.values() for value in by_seed.values()]
+        scale = scale_of(measure, every)
         base = of_arm.get(reference, {})
         for arm, by_seed in of_arm.items():
             seeds = sorted(by_seed.keys() & base.keys())
             if arm != reference and seeds:
-                first = [base[seed] for seed in seeds]
-                second = [by_seed[seed] for seed in seeds]
-                yield difference(panel, measure, arm, seeds, first, second)
+                first = [scale * base[seed] for seed in seeds]
+                second = [scale * by_seed[seed] for seed in seeds]
+                found = difference(panel, measure, arm, seeds, first, second)
+                found.in_points = measure == "score" and scale == 1
+                yield found
 
 
 def _of_loops(
@@ -409,7 +384,7 @@ def _of_loops(
     for one in outcomes:
         if not one.course:
             continue
-        measures = {AREA: 100 * fmean(one.course)}
+        measures = {AREA: fmean(one.course)}
         start = began.get((one.arm, one.seed))
         levels = {} if start is None else {n: start + n / 100 for n in LEVELS}
         paid = {"steps": one.steps}
@@ -423,7 +398,7 @@ def _of_loops(
         for measure, values in one.courses.items():
             known = [value for value in values if value is not None]
             if known:
-                measures[measure] = scale_of(measure) * fmean(known)
+                measures[measure] = fmean(known)
         for measure, value in measures.items():
             found.setdefault(measure, {}).setdefault(one.arm, {})[one.seed] = value
     return found

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, field
@@ -87,9 +87,14 @@ COUNTED = frozenset(
 """Measures that are no shares."""
 
 
-def scale_of(measure: str) -> int:
-    """What a value is multiplied with to be shown: shares are in percent."""
-    return 1 if measure in COUNTED else 100
+def scale_of(measure: str, values: Iterable[float] = ()) -> int:
+    """What a value is multiplied with to be shown: shares are in percent.
+
+    A score above 1 is no share: a world such as ScienceWorld rewards in points.
+    """
+    in_points = measure == "score" and any(abs(value) > 1 for value in values)
+    counted = measure in COUNTED or " to +" in measure
+    return 1 if in_points or counted else 100
 
 
 Spent = Literal["steps", "tokens", "trajectories", "responses", "updates"]
@@ -236,7 +241,7 @@ class Study(Section, kw_only=True):
     Where the study was played before, its folder has this as took.yaml.
     """
     yardstick: Annotated[float, Meta(gt=0, le=1e9)] | None = None
-    """Seconds of a fixed piece of work where `took` was measured, from took.yaml too.
+    """Milliseconds of a fixed piece of work where `took` was measured, from took.yaml.
     The estimate measures the same work here, and takes so much more or less.
     """
 
@@ -336,10 +341,12 @@ class Study(Section, kw_only=True):
 
         loops: whether loops are evaluated too, with settings that are no panel's.
         """
-        for name in PLAYED:
-            key = f"evaluation.{name}"
+        of_evaluation = [f"evaluation.{name}" for name in PLAYED]
+        for key in (*of_evaluation, "environment.split"):
             place = self._place_of(key, part, label)
-            if place.startswith("panels.") or (place != key and not loops):
+            # Elsewhere, environment.split is the training's.
+            unused = key in of_evaluation and place != key and not loops
+            if place.startswith("panels.") or unused:
                 raise UsageError(
                     f"{place}: panels.{label} has its own split, samples, temperature "
                     "and name; write it there"
@@ -431,11 +438,13 @@ class SeedDifference(Record, kw_only=True):
     paper_gain: float | None = None
     verdict: str | None = None
     """holds, does not, or cannot tell; None without a paper's figure."""
+    in_points: bool = False
+    """Whether it is a score in the world's own points."""
 
     @property
     def is_share(self) -> bool:
         """Whether the measure is in percent."""
-        return self.measure not in COUNTED and " to +" not in self.measure
+        return not self.in_points and scale_of(self.measure) == 100
 
 
 class StudyResults(Record, kw_only=True):

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from agentcli.analysis.advice import RunTraits, draws, measure, redraws, traits
-from agentcli.analysis.study import from_scratch
+from agentcli.analysis.advice import RunTraits, draws, from_scratch, measure, redraws, traits
 from agentcli.records.files import RecordWriter
 from agentcli.records.runs import RunDirectory
 from agentcli.records.trees import leaves

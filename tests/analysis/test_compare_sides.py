@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from agentcli.analysis.advice import from_scratch
 from agentcli.analysis.compare import read_side
 from agentcli.analysis.compare_training import read_iteration
 from agentcli.analysis.schema import json_schema
 from agentcli.analysis.sides import compare_sides
-from agentcli.analysis.study import from_scratch
 from agentcli.evaluation.compare import RunComparison
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.summary import summarise

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from agentcli.analysis.advice import from_scratch
 from agentcli.analysis.study import (
     add_loop,
     began_with,
     difference,
     differences,
-    from_scratch,
     measured,
     results,
     unmeasured,
@@ -50,6 +50,19 @@ def test_what_has_no_value_is_named_with_its_seeds() -> None:
         "no entropy on test of a (seed 3), b (seed 3)",
         "no entropy on L2 of a (seed 2, 3), b (seed 3)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("scores", "shown"), [((0.5, 0.75), (50, 75)), ((0.5, 75.0), (0.5, 75)), ((-20.0, 0.5), (-20, 0.5))]
+)
+def test_a_score_is_in_percent_unless_the_world_rewards_in_points(
+    scores: tuple[float, float], shown: tuple[float, float]
+) -> None:
+    """ScienceWorld's are from 0 to 100."""
+    arms = [ArmOutcome(arm=arm, seed=0, panels={"test": {"score": of}}) for arm, of in zip("ab", scores, strict=True)]
+    (found,) = differences(arms, "a", {})
+    assert (found.reference_mean, found.mean, found.gain) == (*shown, shown[1] - shown[0])
+    assert found.is_share == (scores == (0.5, 0.75))
 
 
 def test_responses_to_a_level_are_counted_where_they_are_held_equal() -> None:

@@ -166,6 +166,10 @@ GREEDY = {"evaluation": {"temperature": 0}}
             {"panels": {"a": {"split": "test", "settings": {"evaluation": {"label": "b"}}}}},
             "panels.a.settings.evaluation.label",
         ),
+        (
+            {"panels": {"a": {"split": "test", "settings": {"environment": {"split": "train"}}}}},
+            "panels.a.settings.environment.split",
+        ),
     ],
 )
 def test_settings_that_a_panel_replaces_are_refused(more: dict[str, Any], place: str, tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 import yaml
+from agentcli.analysis.advice import from_scratch
 from agentcli.analysis.estimate import remaining
 from agentcli.analysis.study import (
     add_drops,
     add_training_tokens,
     difference,
     differences,
-    from_scratch,
     refuse_counted,
     results,
     searched,
