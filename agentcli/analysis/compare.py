@@ -26,6 +26,7 @@ from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.types import Episode
 from agentcli.reports.standing import Progress
 from agentcli.stages.panels import panel_hash, panel_overlaps
+from agentcli.stages.resolve import inherited
 
 
 def compare(
@@ -413,10 +414,17 @@ def read_whole(path: Path) -> WholeEvaluation:
     if len(rows) == summary.episodes and panel_hash(tasks) == summary.panel.sha256:
         return WholeEvaluation(summary, rows, tasks)
     fault = mismatch(len(rows), summary.episodes, "episodes", f"{path.stem}.json")
-    run = str(path.parent.parent)
-    options = ["--split", summary.split, "--label", path.stem, "--resume"]
-    again = join(["agentcli", summary.stage, run, *options])
+    again = join([*_evaluated_by(path.parent.parent, summary), "--resume"])
     raise DataError(f"{path}: {fault}; go on with: {again}")
+
+
+def _evaluated_by(run: Path, summary: EvaluationSummary) -> list[str]:
+    """The words of the command that evaluated a run, or the likeliest."""
+    record = RunDirectory(run).finished(f"evaluation/{summary.label}")
+    if record is not None and record.command:
+        return [word for word in record.command if word not in ("--resume", "-q")]
+    options = ["--split", summary.split, "--label", summary.label]
+    return ["agentcli", summary.stage, str(run), *options]
 
 
 def _common_labels(places: Sequence[Path], notes: list[str]) -> list[str]:
@@ -454,9 +462,18 @@ def _eval_words(run: Path, like: Path, summary: EvaluationSummary) -> list[str]:
     record = RunDirectory(like).finished(f"evaluation/{summary.label}")
     asked = {} if record is None else record.settings.get("evaluation", {})
     has_temperature = summary.model is not None
+    world = {} if record is None else record.settings.get("environment", {})
+    where = [f"{name}={','.join(of)}" for name, of in world.get("where", {}).items()]
+    own = inherited(run) or {}
+    horizon = world.get("max_steps")
+    if horizon == own.get("environment", {}).get("max_steps"):
+        horizon = None
     options = {
-        "--split": summary.split,
+        "--split": None if world.get("panel") else summary.split,
+        "--where": ",".join(where) or None,
+        "--panel": world.get("panel"),
         "--tasks": asked.get("tasks"),
+        "--max-steps": horizon,
         "--samples": summary.samples,
         "--temperature": f"{summary.temperature:g}" if has_temperature else None,
         "--label": summary.label,

@@ -277,6 +277,19 @@ def test_unlike_labels_name_the_command_that_makes_them_alike(empty_folder: Path
     assert "--temperature 0.5 --label some" in refused("c", "d", code=3)
 
 
+def test_the_command_names_another_horizon_and_how_a_torn_evaluation_goes_on(empty_folder: Path) -> None:
+    typed = "agentcli eval c --split test --samples 3 --label some"
+    short = with_changes(toy(evaluation={"samples": 3, "label": "some"}), environment={"max_steps": 5})
+    evaluate(short, Path("c"), Invocation([*typed.split(), "-q"]), model=None)
+    evaluate(toy("search"), Path("d"), Invocation([]), model=None)
+    assert "agentcli eval d --split test --max-steps 5 --samples 3" in refused("c", "d", code=3)
+    evaluate(toy("search", evaluation={"samples": 3, "label": "some"}), Path("d"), Invocation([]), model=None)
+    file = Path("c/evaluation/some.jsonl")
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
+    without_checksums(Path("c"))
+    assert refused("c", "d", code=3).endswith(f"go on with: {typed} --resume")
+
+
 def test_a_label_has_no_effect_on_files(runs: tuple[Path, Path]) -> None:
     files = ("a/evaluation/test.json", "b/evaluation/test.json")
     assert "test" in compared(*files)["evaluations"]
