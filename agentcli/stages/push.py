@@ -30,6 +30,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.training_settings import TINY
 from agentcli.records.types import IMPORTED, StageRecord
 from agentcli.stages.layers import list_presets, purpose_of, same_files
+from agentcli.training.objectives import make_objective
 
 CARD = "README.md"
 REFUSED = (401, 403)
@@ -177,9 +178,10 @@ PAPERS = {
 LIBRARIES = ("agentcli", "python", "torch", "transformers", "trl", "peft")
 """Packages whose versions the card lists."""
 MACHINE_PATH = re.compile(
-    r"""(^|(?<=[=\s"'\[{(,:]))/(?![/\s]|$)(?:[^/\s"',\[\]{}()]+/)*"""
+    r"""(^|(?<=[=\s"'\[{(,:]))/(?![/\s]|$)"""
+    r"""(?:(?![^/\s]+/(?:checkpoint|best)\b)[^/\s"',\[\]{}()]+/)*"""
 )
-"""The folders of a path that exists only on one machine."""
+"""The folders of a path that exists only on one machine, without a model's own run."""
 
 
 class Training(NamedTuple):
@@ -210,7 +212,7 @@ def model_card(run: Path, repo: str | None = None, folder: Path | None = None) -
 
     trainings = lineage(run)
     last = trainings[0]
-    world = last.record.settings["environment"]["name"]
+    world = _public(last.record.settings["environment"]["name"])
     methods = _methods(last)
     checkpoint = folder or RunDirectory(run).checkpoint
     # ModelCard.from_template takes no filter, and a template without one would let a
@@ -294,11 +296,16 @@ def _methods(training: Training) -> list[str]:
         return []
     settings = training.record.settings
     credit = str(settings["credit"].get("method"))
+    objective = settings["train"]["objective"]
+    if "credit" in make_objective(objective).unread:
+        credit = objective
     for path in training.record.inputs:
         # A credit file that was read says more than the settings of the run.
         if Path(path).parent.name == "credit":
             credit = Path(path).name.partition(".")[0]
-    return list(dict.fromkeys([settings["rollout"]["method"], credit]))
+    methods = (settings["rollout"]["method"], credit)
+    # A file of the user's own is named with its folders.
+    return list(dict.fromkeys(map(_public, methods)))
 
 
 def _facts(trainings: Sequence[Training]) -> dict[str, str]:

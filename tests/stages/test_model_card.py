@@ -41,6 +41,25 @@ def test_methods_paper_preset_and_success_are_those_of_the_run() -> None:
     assert "eval --model me/agent --env alfworld\n" in card
 
 
+def test_a_method_of_ones_own_is_named_without_its_folders() -> None:
+    make_trained_runs()
+    manifest = LOOP / "manifest.json"
+    text = manifest.read_text(encoding="utf-8")
+    manifest.write_text(text.replace('"rewardflow"', '"/home/me/own.py:assign"'), encoding="utf-8")
+    card = model_card(LOOP)
+    assert "own.py:assign" in metadata(card)["tags"]
+    assert "/home/me" not in card
+
+
+def test_where_no_credit_is_read_the_objective_is_named() -> None:
+    make_trained_runs()
+    pairs = {"train": {"objective": "dpo"}, "policy": {"model": f"{SFT}/checkpoint"}}
+    record(LOOP, "run", "agentcli run", 2, sections=pairs)
+    tags = metadata(model_card(LOOP))["tags"]
+    assert "dpo" in tags
+    assert not {"grpo", "rewardflow"} & set(tags)
+
+
 def test_the_use_of_a_model_names_the_world_that_it_was_trained_in() -> None:
     """By the preset that a stage of its world began with, else by the world and the form of its prompts."""
     make_trained_runs()
@@ -69,6 +88,9 @@ def test_the_commands_are_in_the_order_they_were_typed_in_and_name_no_folder_of_
         ("{corpus: /home/me/c.jsonl}", "{corpus: c.jsonl}"),
         ('x={"corpus":"/home/me/c.jsonl"}', 'x={"corpus":"c.jsonl"}'),
         ("[/home/me/a,/home/me/b]", "[a,b]"),
+        ("/home/me/runs/start/checkpoint", "start/checkpoint"),
+        ("--model=/home/me/rl/best", "--model=rl/best"),
+        ("/home/me/bestiary/x", "x"),
         ("https://host/v1/models", "https://host/v1/models"),
         ("Qwen/Qwen2.5-1.5B, 3 / 4 of it", "Qwen/Qwen2.5-1.5B, 3 / 4 of it"),
     ],
