@@ -223,10 +223,17 @@ def remarks(quality: CreditQuality) -> Iterator[str]:
             f"{distance(far):.1f}"
         )
     lacking = [cell for cell in quality.cells if cell.unmeasured is not None]
-    reasons = grouped(((cell.method, cell.unmeasured), cell.tunnel) for cell in lacking)
-    for (method, reason), tunnels in reasons.items():
-        names = ", ".join(dict.fromkeys(tunnels))
-        yield f"not measured: {method} in {names}: {reason}"
+    seeds = {cell.seed for cell in quality.cells}
+    reasons = grouped(((cell.method, cell.unmeasured), cell) for cell in lacking)
+    for (method, reason), cells in reasons.items():
+        names = []
+        for tunnel, of in grouped(
+            (cell.tunnel, str(cell.seed)) for cell in cells
+        ).items():
+            # Its figures are then means over the other seeds.
+            some = f" (seed {', '.join(of)})" if len(of) < len(seeds) else ""
+            names.append(f"{tunnel}{some}")
+        yield f"not measured: {method} in {', '.join(names)}: {reason}"
     if quality.study["tunnels"]:
         yield from EXPLAINED
     if quality.differences:

@@ -23,7 +23,8 @@ def make_loop(path: Path, seed: int, credit: str = "grpo", model: str = "m", kin
         record.settings = {
             "seed": seed,
             "policy": {"model": model},
-            "rollout": {"method": "chain"},
+            "rollout": {"method": "chain", "critic": f"critic-of-{seed}"},
+            "train": {"options": {"critic": f"critic-of-{seed}"}},
             "credit": {"method": credit},
         }
         measured = summary(0.5, {kind: results(0.25) for kind in kinds[: 1 + (number == 0)]})

@@ -23,7 +23,8 @@ function methodAccount(tree, step, method) {
     !rows.length && h("p", { class: "quiet" }, "The method gives this step no row."),
     rows.slice(0, 4).map((one) => creditRow(tree, column, one)),
     rows.length > 4 && h("p", { class: "quiet" }, `and ${rows.length - 4} more rows`),
-    h("p", {}, h("code", {}, command), " ", h("button", { type: "button", onclick: () => navigator.clipboard?.writeText(command) }, "copy")));
+    // The command reads the trees of the training, not an evaluation's.
+    tree.row.source.evaluation === null && h("p", {}, h("code", {}, command), " ", h("button", { type: "button", onclick: () => navigator.clipboard?.writeText(command) }, "copy")));
 }
 
 function creditRow(tree, column, row) {

@@ -1,5 +1,8 @@
 // The same tasks in two runs: leaves side by side, the biggest losses first.
 
+/** How many tasks are drawn. */
+const DRAWN = 500;
+
 function comparison(index, asked) {
   const names = index.sources.map((source) => source.name);
   const [first, second] = comparedNames(index, asked);
@@ -20,6 +23,7 @@ function comparison(index, asked) {
     h("p", { class: "quiet", id: "count" }, pairs.length
       ? `${shown.length} tasks in both: ${counted((pair) => pair.gain > 0)} gained, ${counted((pair) => pair.gain < 0)} lost, ${counted((pair) => pair.gain === 0)} alike`
       : "No task has trees in both; choose two that walked the same tasks."),
+    shown.length > DRAWN && h("p", { class: "quiet" }, `The first ${DRAWN} are below; "order" and "kind" choose others.`),
     shown.length > 0 && pairTable(shown));
 }
 
@@ -55,7 +59,7 @@ function commonTasks(index, first, second) {
 }
 
 function pairTable(pairs) {
-  const rows = pairs.slice(0, 500).map(({ before, after, gain }) => {
+  const rows = pairs.slice(0, DRAWN).map(({ before, after, gain }) => {
     const beside = `${after.source.name}:${after.line}`;
     return [h("span", {}, h("a", { href: treeAddress(before, { beside }) }, cut(before.instruction || before.task, 80)), " ", h("span", { class: "quiet" }, plain(before.kind))),
       leafSquares(before.outcomes), leafSquares(after.outcomes), h("b", { class: gain > 0 ? "gain" : gain < 0 ? "loss" : "quiet" }, points(gain)),

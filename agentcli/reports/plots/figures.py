@@ -176,14 +176,18 @@ def evaluations_figure(rates: Rates, unit: str = "success, %") -> "Figure":
     """
     names = chain.from_iterable(rates.values())
     runs = list(dict.fromkeys(names))
-    height = 1.2 + 0.3 * len(runs)
-    figure, panels = _new_figure(columns=len(rates), height=height)
-    for axes, (label, row) in zip(panels, rates.items(), strict=True):
+    columns = min(len(rates), MOST_COLUMNS)
+    rows = math.ceil(len(rates) / columns)
+    height = 0.5 + (0.7 + 0.3 * len(runs)) * rows
+    figure, panels = _new_figure(rows, columns, height)
+    for axes in panels[len(rates) :]:
+        axes.remove()
+    for axes, (label, row) in zip(panels, rates.items(), strict=False):
         for place, run in enumerate(runs):
             if run in row:
                 _interval(axes, place, row[run])
         axes.set_title(plain(label))
-        axes.set_xlabel(unit)
+    figure.supxlabel(unit, fontsize="medium")
     first = panels[0]
     labels = list(map(plain, runs))
     first.set_yticks(range(len(runs)), labels)

@@ -12,8 +12,13 @@ from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.reports.plots.figures import Course, Loops, Rates
 from agentcli.reports.show.runs import IterationOverview, evaluations, iterations
 
-APART = ("seed", "tracking", "threads", "demos", "sft", "evaluation")
+APART = ("seed", "tracking", "threads", "cluster", "demos", "sft", "evaluation")
 """Settings in which loops of one group may differ."""
+MODELS = (
+    *("policy.model", "policy.adapter", "rollout.critic", "rollout.prm"),
+    *("train.reference", "train.options.critic"),
+)
+"""Loops of one group begin with models of their own seeds."""
 
 
 def loops_by_group(runs: Sequence[Path]) -> Loops:
@@ -92,10 +97,13 @@ def _settings_of(run: Path) -> str:
     settings = {
         name: value for name, value in rollout.settings.items() if name not in APART
     }
-    # Loops of one group begin with models of their own seeds.
-    policy = settings.get("policy")
-    if isinstance(policy, dict):
-        settings["policy"] = {**policy, "model": None}
+    for path in MODELS:
+        *sections, name = path.split(".")
+        values = settings
+        for section in sections:
+            values = values.get(section) or {}
+        if name in values:
+            values[name] = None
     return json.dumps(settings, sort_keys=True)
 
 

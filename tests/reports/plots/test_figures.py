@@ -87,6 +87,14 @@ def test_a_run_without_a_label_leaves_its_row_empty() -> None:
     assert [label.get_text() for label in first.get_yticklabels()] == ["a", "b"]
 
 
+def test_many_labels_stand_in_several_rows() -> None:
+    rate = Rate(rate=0.5, low=0.4, high=0.7)
+    figure = evaluations_figure({f"L{number}": {"a": rate} for number in range(7)}, "points")
+    assert [axes.get_title() for axes in figure.axes] == [f"L{number}" for number in range(7)]
+    assert len({round(axes.get_subplotspec().rowspan.start) for axes in figure.axes}) == 3
+    assert figure.get_supxlabel() == "points"
+
+
 def test_pass_at_k_is_drawn_over_k() -> None:
     chances = {"1": Rate(rate=0.25, low=0.2, high=0.3), "4": Rate(rate=0.5, low=0.4, high=0.6)}
     (line,) = pass_at_k_figure({"a": chances}).axes[0].lines
