@@ -422,7 +422,8 @@ def _evaluated_by(run: Path, summary: EvaluationSummary) -> list[str]:
     """The words of the command that evaluated a run, or the likeliest."""
     record = RunDirectory(run).finished(f"evaluation/{summary.label}")
     if record is not None and record.command:
-        return [word for word in record.command if word not in ("--resume", "-q")]
+        left_out = ("--resume", "--overwrite", "-q")
+        return [word for word in record.command if word not in left_out]
     options = ["--split", summary.split, "--label", summary.label]
     return ["agentcli", summary.stage, str(run), *options]
 

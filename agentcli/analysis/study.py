@@ -81,6 +81,17 @@ def results(made: StudyPlan, rules: Sequence[str] = ()) -> StudyResults:
     )
 
 
+def seeds_beside(made: StudyPlan) -> list[str]:
+    """Seeds in the study's folder with loops of all arms that were not asked for."""
+    seeds = [path for path in made.out.iterdir() if path.name.isdigit()]
+    return [
+        seed.name
+        for seed in sorted(seeds, key=lambda path: int(path.name))
+        if int(seed.name) not in made.seeds
+        and all((seed / arm / "manifest.json").is_file() for arm in made.arms)
+    ]
+
+
 def _add_paper(study: Study, one: SeedDifference) -> None:
     """Adds the first figure of a paper for this gain, if any reports one."""
     for result in study.results:

@@ -265,7 +265,7 @@ def _report(call: Call, made: "StudyPlan", rules: list[str]) -> None:
             "the table: type the command without --shard, once all ended"
         )
         return
-    from agentcli.analysis.study import results
+    from agentcli.analysis.study import results, seeds_beside
     from agentcli.records.files import write_json
     from agentcli.reports.study import draw, print_study
 
@@ -273,7 +273,7 @@ def _report(call: Call, made: "StudyPlan", rules: list[str]) -> None:
     if not found.outcomes:
         return
     write_json(made.out / "study.json", found)
-    if further := _seeds_beside(made):
+    if further := seeds_beside(made):
         call.progress.note(
             f"seed {', '.join(further)} has all these arms too and is not in this "
             "table; name it with --seeds"
@@ -283,17 +283,6 @@ def _report(call: Call, made: "StudyPlan", rules: list[str]) -> None:
         draw(found, made.out)
     except MissingError as error:
         call.progress.note(f"no pictures: {error}")
-
-
-def _seeds_beside(made: "StudyPlan") -> list[str]:
-    """Seeds in the study's folder with loops of all arms that were not asked for."""
-    seeds = [path for path in made.out.iterdir() if path.name.isdigit()]
-    return [
-        seed.name
-        for seed in sorted(seeds, key=lambda path: int(path.name))
-        if int(seed.name) not in made.seeds
-        and all((seed / arm / "manifest.json").is_file() for arm in made.arms)
-    ]
 
 
 def _credit_quality(call: Call, file: Path, out: Path, jobs: int) -> None:

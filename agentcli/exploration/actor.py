@@ -512,7 +512,7 @@ class Actor:
     def _request(self, node: Node, index: int, attempt: int) -> Request:
         """The request for the index-th response at `node`.
 
-        Raises UsageError if the dialect leaves out a picture.
+        Raises UsageError if the dialect leaves out a picture, or puts one before a text.
         """
         message = self.dialect.ask(node.moment)
         if not set(node.moment.pictures) <= set(message.pictures):
@@ -520,6 +520,12 @@ class Actor:
                 f"prompt.style: {self.settings.prompt.style} shows no pictures, and "
                 f"the world {self.world.card.name} has some; choose a style that "
                 "shows them"
+            )
+        if message.pictures and message.parts != (message.text, *message.pictures):
+            raise UsageError(
+                f"prompt.style: {self.settings.prompt.style} puts pictures before or "
+                "between texts, which steps do not record; return Message((TEXT, "
+                "*PICTURES))"
             )
         lineage = (*node.lineage, index)
         # The first draw has the same seed whether or not repetitions are drawn again.

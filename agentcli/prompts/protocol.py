@@ -61,7 +61,7 @@ class Moment(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """The user message of one request: texts and pictures, in order."""
+    """The user message of one request: a text, then pictures."""
 
     parts: tuple[str | Picture, ...]
     system: str = ""

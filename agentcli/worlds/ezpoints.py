@@ -209,12 +209,16 @@ class EzPointsEngine(StateEngine[WrittenFormula]):
         return self._observe()
 
     def plan(self) -> list[str]:
-        """The signs that are missing. Raises EngineError when no formula can be won."""
+        """The signs that are missing of a formula of three.
+
+        Raises EngineError after any other sign, though a formula with a blank or with a
+        + too many may still be won.
+        """
         formula = self._now.formula
         for solution in solutions(self._deal):
             if solution[: len(formula)] == formula:
                 return list(solution[len(formula) :])
-        raise EngineError(f"no plan wins from here: formula {' '.join(formula)}")
+        raise EngineError(f"begins no formula of three: {' '.join(formula)}")
 
     def _after(self, sign: str) -> WrittenFormula:
         formula = self._now.formula
@@ -292,7 +296,10 @@ class EzPointsWorld:
         return sorted({*NUMBERS, *FACES, *ACTIONS})
 
     def next(self, context: Context, seed: int, habits: EzPointsHabits) -> Advice:
-        """The next sign of a formula that makes 12, with the mistakes of these habits."""
+        """The next sign of a formula that makes 12, with the mistakes of these habits.
+
+        After any other sign it hands the formula in, although a longer one might win.
+        """
         deal, formula = read(context, self.options.pixels)
         rng = random.Random(derive_seed("ezpoints", seed, *formula))
         if rng.random() < habits.overlook:
@@ -300,7 +307,6 @@ class EzPointsWorld:
         plan = solutions(deal)[0]
         if plan[1] == "*" and indulges(habits, "forget", seed):
             plan = (plan[0], "+", *plan[2:])
-        # After a wrong sign no formula of three can be completed: hand it in.
         fits = plan[: len(formula)] == formula
         intention = f"{' '.join(plan[:-1])} makes {TARGET}"
         return Advice("think", intention, plan[len(formula)] if fits else "=")

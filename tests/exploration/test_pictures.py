@@ -1,12 +1,15 @@
 """A world that shows pictures: they go from the engine's process into the message, or the command is refused in one line."""
 
+from importlib import metadata
+
 import pytest
 from agentcli.environments.engines.pool import EnginePool
-from agentcli.environments.protocol import Picture
+from agentcli.environments.protocol import Picture, World
 from agentcli.exploration.settings import as_method
 from agentcli.policies.protocol import Policy, Reply, Request
 from agentcli.prompts.parallel import write_parallel
-from agentcli.prompts.tagged import write_tagged
+from agentcli.prompts.protocol import Message, Moment
+from agentcli.prompts.tagged import Tagged, write_tagged
 from agentcli.records.settings import PromptSettings, RolloutSettings, Settings
 from agentcli.records.types import Outcome, Tree
 from drawn import square
@@ -62,6 +65,28 @@ def test_every_message_has_the_pictures_of_the_present(style: str) -> None:
 def test_a_dialect_that_leaves_them_out_is_refused(style: str, method: str) -> None:
     policy = Looker()
     refused(lambda: walk(policy, style, method), names=("prompt.style", style, "toy"))
+    assert policy.pictures == []
+
+
+class PictureFirst(Tagged):
+    """A dialect of one's own that shows the picture before it says anything."""
+
+    fixed = None
+
+    def __init__(self, settings: PromptSettings, world: World) -> None:
+        """Nothing of either has a part in it."""
+
+    def ask(self, moment: Moment) -> Message:
+        return Message((*moment.pictures, moment.text))
+
+
+def test_a_picture_before_the_text_is_refused_as_it_would_be_trained_on_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    point = metadata.EntryPoint("pictured", f"{__name__}:PictureFirst", "agentcli.dialects")
+    monkeypatch.setattr(metadata, "entry_points", lambda **wanted: metadata.EntryPoints([point]).select(**wanted))
+    policy = Looker()
+    refused(lambda: walk(policy, "pictured"), names=("prompt.style", "pictured"), remedy="Message((TEXT, *PICTURES))")
     assert policy.pictures == []
 
 
