@@ -25,6 +25,8 @@ UNITS = {"tokens": "generated_tokens", "steps": "steps", "leaves": "leaves"}
 """The units of a budget that a ledger counts, each with its field."""
 GROUPS = "groups"
 """The unit that counts trees with a success and a failure."""
+MARGIN = 1.25
+"""Trees with short responses finish first; those still growing have longer ones."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,13 @@ class Allowance:
         known = known or {}
         self._budget = budget
         self._limit = math.inf
-        self._highest = 0
+        self._highest = self._most_steps = 0
         if budget is not None:
             self._limit = budget.limit
             self._highest = highest(budget.unit, settings)
+            self._most_steps = highest("steps", settings)
+        self._longest = 0.0
+        """The most tokens a step of any finished tree, in its mean over steps."""
         self._places = {task.id: place for place, task in enumerate(tasks)}
         self._costs: list[int | None] = [None] * len(tasks)
         """By place in the panel; None where the tree is not finished."""
@@ -190,19 +195,32 @@ class Allowance:
         """The expected cost of the trees before this task, once all are finished.
 
         An unfinished tree counts with the mean over all trees begun so far. In this
-        mean, trees that are still growing count with the highest possible cost: cheap
+        mean, trees that are still growing count with the most that one may cost: cheap
         trees finish first, so their mean alone would be too low.
         """
         finished = [cost for cost in self._costs if cost is not None]
         growing = self._begun - len(finished)
-        mean: float = self._highest
+        most = self._most()
+        mean = most
         if self._begun:
-            total = sum(finished) + growing * self._highest
-            mean = total / self._begun
+            mean = (sum(finished) + growing * most) / self._begun
         costs = self._before(task)
         return sum(mean if cost is None else cost for cost in costs)
+
+    def _most(self) -> float:
+        """The most that a growing tree may cost, as far as finished ones tell.
+
+        Of tokens: `MARGIN` as many for each step as in any of those. Trees often take
+        all their steps, while responses are hardly ever as long as they may be.
+        """
+        if self._budget is None or self._budget.unit != "tokens" or not self._longest:
+            return self._highest
+        return min(self._highest, MARGIN * self._longest * self._most_steps)
 
     def _note(self, task_id: str, ledger: Ledger, mixed: bool) -> None:
         if self._budget is not None:
             place = self._places[task_id]
+            if ledger.steps:
+                longest = ledger.generated_tokens / ledger.steps
+                self._longest = max(self._longest, longest)
             self._costs[place] = self._budget.cost(ledger, mixed)

@@ -151,6 +151,27 @@ def test_little_is_grown_beyond_the_budget(concurrency: int) -> None:
     assert paid <= len(begun) <= paid + 2
 
 
+def test_responses_shorter_than_they_may_be_let_trees_grow_side_by_side() -> None:
+    """A budget of ten trees: once one is known, five more may grow, where the most tokens of a response allowed one."""
+    settings = toy("tokens=10000")
+    settings.rollout.leaves, settings.environment.max_steps, settings.policy.max_tokens = 4, 20, 500
+    tasks = make_world(settings.environment).tasks("train")
+    assert highest("tokens", settings) == 40_000
+    one = Ledger(leaves=4, steps=50, generated_tokens=1000)
+    allowance = Allowance(parse_budget("tokens=10000"), tasks, settings, {tasks[0].id: (one, False)})
+
+    async def begun_together() -> int:
+        for number, task in enumerate(tasks[1:]):
+            try:
+                await asyncio.wait_for(allowance.admits(task), 0.01)
+            except TimeoutError:
+                return number
+        raise AssertionError("the budget stopped nothing")
+
+    # A growing tree may cost 1.25 * 20 tokens * 80 steps: n of them are expected to cost (1,000 + 2,000 n) / (1 + n) each.
+    assert asyncio.run(begun_together()) == 5
+
+
 def begun_trees(budget: str, concurrency: int) -> list[str]:
     """The tasks whose trees were begun, of 20; those that were paid for must come first."""
     settings, grown = toy(budget, concurrency=concurrency), list[str]()
