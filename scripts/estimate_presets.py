@@ -7,16 +7,22 @@ computed again. Every trajectory is taken to have all its steps.
     python scripts/estimate_presets.py
     python scripts/estimate_presets.py spark-alfworld carl-alfworld --prompt 800 --response 100
     python scripts/estimate_presets.py --iteration       # the seconds of one iteration of spark-alfworld, by part
+    python scripts/estimate_presets.py --studies         # writes gpu_hours into the paper sizes of studies/
 """
 
 import argparse
+import json
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
 from agentcli.records.settings import Settings
-from agentcli.stages.layers import resolve
+from agentcli.records.study import Study
+from agentcli.stages import layers
 from agentcli.stages.memory import (
     Device,
     ModelSize,
@@ -41,6 +47,7 @@ class Model(NamedTuple):
     name: str
     hidden: int
     inner: int
+    layers: int
     heads: int
     keys: int
     vocabulary: int
@@ -53,7 +60,7 @@ class Model(NamedTuple):
         config = Qwen2Config(
             hidden_size=self.hidden,
             intermediate_size=self.inner,
-            num_hidden_layers=28,
+            num_hidden_layers=self.layers,
             num_attention_heads=self.heads,
             num_key_value_heads=self.keys,
             vocab_size=self.vocabulary,
@@ -63,9 +70,17 @@ class Model(NamedTuple):
 
 
 MODELS = (
-    Model("1.5B", 1536, 8960, 12, 2, 151_936, tied=True),
-    Model("7B", 3584, 18_944, 28, 4, 152_064, tied=False),
+    Model("1.5B", 1536, 8960, 28, 12, 2, 151_936, tied=True),
+    Model("7B", 3584, 18_944, 28, 28, 4, 152_064, tied=False),
 )
+OTHERS = (
+    Model("3B", 2048, 11_008, 36, 16, 2, 151_936, tied=True),
+    Model("4B", 2560, 9728, 36, 32, 8, 151_936, tied=True),
+    Model("8B", 4096, 14_336, 32, 32, 8, 128_256, tied=False),
+)
+"""Further models of the studies: Qwen2.5-3B and its vision model's part that reads text,
+Qwen3-4B without its wider heads, Llama 3.1.
+"""
 PRESETS = (
     "spark-alfworld",
     "carl-alfworld",
@@ -146,6 +161,9 @@ def main() -> None:
     if options.iteration:
         iteration()
         return
+    if options.studies:
+        studies(options)
+        return
     table = Table(
         "preset",
         "model",
@@ -156,27 +174,86 @@ def main() -> None:
         title="estimates, not measured",
     )
     for name in options.presets:
-        settings = resolve(name)
+        settings = layers.resolve(name)
         iterations = settings.run.iterations
         for model in MODELS:
             for rank in sorted({settings.train.lora.rank, 16}):
                 size = model.size(rank)
                 memory = need_of_loop(size, settings, GPU).total
                 fits = "" if memory <= GPU.free else " (too much)"
-                responses = settings.rollout.tasks_per_step * settings.rollout.leaves
-                responses *= settings.environment.max_steps
-                sampling = _sampling_seconds(settings, size, responses, options)
-                tokens = responses * (options.prompt + options.response)
-                training = 8 * size.all * tokens * settings.train.epochs / FLOPS
                 hours = [
                     f"{iterations * seconds / HOUR:.0f}"
-                    for seconds in (sampling, training)
+                    for seconds in _loop_seconds(settings, size, options)
                 ]
                 trained = f"LoRA {rank}" if rank else "all"
                 table.add_row(
                     name, model.name, trained, f"{memory / 1e9:.0f}{fits}", *hours
                 )
     Console(width=100).print(table)
+
+
+def studies(options: argparse.Namespace) -> None:
+    """Writes the hours of every paper size into its file, and prints them."""
+    from agentcli.stages.study import list_studies, read_study
+
+    table = Table("study", "size", "hours of one H100", title="estimates, not measured")
+    for path in list_studies():
+        text = path.read_text(encoding="utf-8")
+        for size in re.findall(r"^  (paper[\w-]*):$", text, re.MULTILINE):
+            hours = float(f"{_study_hours(read_study(path, size), options):.2g}")
+            text = _with_hours(text, size, hours)
+            table.add_row(path.stem, size, f"{hours:,.0f}")
+        path.write_text(text, encoding="utf-8")
+    Console(width=100).print(table)
+
+
+def _with_hours(text: str, size: str, hours: float) -> str:
+    """The text of a study with `gpu_hours` at the end of a size."""
+    head, place, tail = text.partition(f"\n  {size}:\n")
+    own, *further = re.split(r"(?m)^(?=  \S)", tail, maxsplit=1)
+    own = re.sub(r"(?m)^    gpu_hours: .*\n", "", own).rstrip("\n")
+    return f"{head}{place}{own}\n    gpu_hours: {hours:g}\n" + "".join(further)
+
+
+def _study_hours(study: Study, options: argparse.Namespace) -> float:
+    """Sampling and updates of the loops of all arms, with one seed.
+
+    Responses are as long as the paper says for its reference, if it says that.
+    """
+    seconds = 0.0
+    for result in study.results:
+        if result.measure == "tokens_per_step" and study.reference in result.figures:
+            length = round(result.figures[study.reference])
+            options = argparse.Namespace(prompt=options.prompt, response=length)
+    with TemporaryDirectory() as folder:
+        for arm in study.arms:
+            file = Path(folder) / "arm.json"
+            own = layers.overlay(study.settings, study.settings_of(arm))
+            file.write_text(json.dumps(own), encoding="utf-8")
+            settings = layers.resolve(study.preset, [file])
+            start = study.starts[study.start_of(arm)]
+            size = _model_of(start.model or settings.sft.model).size(0)
+            of_one = sum(_loop_seconds(settings, size, options))
+            seconds += settings.run.iterations * of_one
+    return seconds / HOUR
+
+
+def _model_of(name: str) -> Model:
+    """The model whose size a hub id names."""
+    by_size = {model.name: model for model in (*MODELS, *OTHERS)}
+    (found,) = [part for part in name.split("-") if part in by_size]
+    return by_size[found]
+
+
+def _loop_seconds(
+    settings: Settings, size: ModelSize, options: argparse.Namespace
+) -> tuple[float, float]:
+    """The seconds of one iteration's rollout, and of its updates."""
+    _, of_tree = settings.rollout.most(settings.environment.max_steps)
+    responses = settings.rollout.tasks_per_step * of_tree
+    tokens = responses * (options.prompt + options.response)
+    training = 8 * size.all * tokens * settings.train.epochs / FLOPS
+    return _sampling_seconds(settings, size, responses, options), training
 
 
 def _sampling_seconds(
@@ -194,6 +271,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("presets", nargs="*", default=PRESETS)
     parser.add_argument("--iteration", action="store_true")
+    parser.add_argument("--studies", action="store_true")
     parser.add_argument("--prompt", type=int, default=800, help="tokens of a prompt")
     parser.add_argument(
         "--response", type=int, default=100, help="tokens of a response"

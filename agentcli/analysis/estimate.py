@@ -292,6 +292,8 @@ class StudyCost(msgspec.Struct, kw_only=True):
 
     seconds: int | None
     disk_bytes: int | None
+    basis: str
+    """How the estimate was made, or why there is none."""
 
 
 def remaining(plans: Sequence[StudyPlan], jobs: int) -> StudyCost:
@@ -307,11 +309,24 @@ def remaining(plans: Sequence[StudyPlan], jobs: int) -> StudyCost:
         costs = {}
         for name, cost in _costs_left(made):
             if cost is None:
-                return StudyCost(seconds=None, disk_bytes=None)
+                return StudyCost(seconds=None, disk_bytes=None, basis=_unplayed(made))
             costs[name] = cost
         seconds += _elapsed(made.chains, costs, jobs)
         megabytes += sum(cost.megabytes for cost in costs.values())
-    return StudyCost(seconds=round(seconds), disk_bytes=round(1e6 * megabytes))
+    return StudyCost(
+        seconds=round(seconds),
+        disk_bytes=round(1e6 * megabytes),
+        basis="what parts took in its folder, or where its file was measured",
+    )
+
+
+def _unplayed(made: StudyPlan) -> str:
+    """Why the cost of a study is not known, and what arithmetic says of it."""
+    reason = "no part was played, in its folder or where its file was written"
+    hours = made.study.gpu_hours
+    if hours is None:
+        return reason
+    return f"{reason}; by arithmetic {hours:,.0f} hours of one H100 for a seed"
 
 
 def _costs_left(made: StudyPlan) -> Iterator[tuple[str, PartCost | None]]:

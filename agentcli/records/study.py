@@ -244,6 +244,10 @@ class Study(Section, kw_only=True):
     """Milliseconds of a fixed piece of work where `took` was measured, from took.yaml.
     The estimate measures the same work here, and takes so much more or less.
     """
+    gpu_hours: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    """Hours of one H100 for a seed of all loops, where nothing was played: by the
+    arithmetic of scripts/estimate_presets.py, not measured.
+    """
 
     def __post_init__(self) -> None:
         """Raises ValueError for names that are not there."""

@@ -37,6 +37,15 @@ def test_what_was_never_played_takes_as_long_as_its_like(file: Path) -> None:
     assert remaining([only], 1).seconds is None, "nothing tells of a training"
 
 
+def test_where_nothing_was_played_arithmetic_speaks_and_says_so(file: Path) -> None:
+    known = msgspec.structs.replace(says(file, demos=9), gpu_hours=1234.4)
+    cost = remaining([plan(known, Path("out"), seeds="0")], 1)
+    assert (cost.seconds, cost.disk_bytes) == (None, None)
+    assert "by arithmetic 1,234 hours of one H100" in cost.basis
+    played = msgspec.structs.replace(says(file, demos=9, start=9, grpo=9), gpu_hours=1234.4)
+    assert "H100" not in remaining([plan(played, Path("out"), seeds="0")], 1).basis
+
+
 def test_several_jobs_wait_for_what_an_arm_begins_with(file: Path) -> None:
     known = says(file, demos=10, start=30, grpo=100, rewardflow=60)
     one, two = (plan(known, Path("out"), seeds=seeds) for seeds in ("0", "0-1"))

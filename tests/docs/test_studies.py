@@ -84,6 +84,7 @@ def test_a_study_is_named_in_the_row_of_its_table(name: str) -> None:
 def test_a_study_has_both_sizes(name: str) -> None:
     assert sizes(name)[0] == "laptop"
     assert set(sizes(name)) >= BOTH
+    assert all(study(name, size).gpu_hours for size in sizes(name) if size != "laptop")
 
 
 @pytest.mark.parametrize(("name", "size"), PLAYED)
