@@ -25,7 +25,7 @@ import msgspec
 
 from agentcli.errors import DataError, UsageError, word_of
 from agentcli.records.checksums import MANIFEST, checksums
-from agentcli.records.files import read_json, sha256_file, write_json, writing
+from agentcli.records.files import part_of, read_json, sha256_file, write_json, writing
 from agentcli.records.regular import is_there, open_regular, refuse_irregular
 from agentcli.records.types import Manifest, StageRecord
 from agentcli.requirements import PACKAGE, requirements
@@ -301,6 +301,17 @@ class RunDirectory:
     def resuming(self, stage: str) -> str:
         """The command that resumes a stage here."""
         return shlex.join(["agentcli", stage, "--resume", "-o", str(self.path)])
+
+
+def point_to(link: Path, target: Path) -> None:
+    """Makes `link` a symbolic link to `target`, atomically.
+
+    `target` is relative to the link's folder.
+    """
+    temporary = part_of(link)
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target, target_is_directory=True)
+    temporary.replace(link)
 
 
 def link_latest(run: Path) -> bool:

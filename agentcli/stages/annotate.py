@@ -143,10 +143,13 @@ async def perform(plan: AnnotationPlan, session: Session) -> StageRecord:
         return session.nothing_owed(session.done)
     if session.resumed:
         _sort(trees, keys)
-    problem, unusable, seconds = await _ask(plan, session, len(keys), kept)
+    problems, unusable, seconds = await _ask(plan, session, len(keys), kept)
     example = "" if unusable is None else f", for instance {excerpt(unusable)!r}"
-    if not trees.exists():
-        raise AgentCliError(f"no trajectory of {source} could be annotated: {problem}")
+    # Not by the file: with --overwrite it has another teacher's trees until one is new.
+    if len(problems) == len(keys):
+        raise AgentCliError(
+            f"no trajectory of {source} could be annotated: {problems[0]}"
+        )
     _sort(trees, keys)
     counts, statistics = _summary(trees, len(keys))
     lacking = counts[NOT_ANNOTATED]
@@ -161,10 +164,10 @@ async def perform(plan: AnnotationPlan, session: Session) -> StageRecord:
         session.progress.note(
             f"{lacking} of {asked} steps got no usable answer and are masked{example}"
         )
-    if problem:
+    if problems:
         session.progress.note(
             f"{counts['owed']} trajectories are owed, --resume asks again; the first: "
-            f"{problem}"
+            f"{problems[0]}"
         )
     return session.finish(
         latest=True,
@@ -207,10 +210,10 @@ async def _ask(
     session: Session,
     total: int,
     kept: set[Key],
-) -> tuple[str, str | None, dict[str, float]]:
+) -> tuple[list[str], str | None, dict[str, float]]:
     """Annotates the trees that are not done yet.
 
-    Returns the first problem and an unusable answer, if there are any, and the time
+    Returns why trees could not be, an unusable answer if there is any, and the time
     spent by part.
     """
     folder = folder_beside(plan.trees)
@@ -248,7 +251,7 @@ async def _ask(
             owed = (tree for tree in given if key_of(tree) not in kept)
             results = in_order(owed, annotate, concurrency)
             await harvest(session.progress, standing, results, store)
-        return next(iter(problems), ""), teacher.unusable, watch.seconds()
+        return problems, teacher.unusable, watch.seconds()
 
 
 def numbering() -> Callable[[Tree], Key]:

@@ -8,7 +8,6 @@ manifest entry. Evaluations in between use their own seeds, so the training is t
 without them.
 """
 
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -21,10 +20,10 @@ from agentcli.environments.protocol import World
 from agentcli.errors import UsageError
 from agentcli.evaluation.record import EvaluationSummary, LoopMetrics, Rate, figures
 from agentcli.policies.load import load_tokenizer
-from agentcli.records.files import part_of, read_json, rewriting
+from agentcli.records.files import read_json, rewriting
 from agentcli.records.free_memory import modules_passed_over
 from agentcli.records.regular import is_there
-from agentcli.records.runs import RunDirectory, credit_name, known_hashes
+from agentcli.records.runs import RunDirectory, credit_name, known_hashes, point_to
 from agentcli.records.settings import Settings
 from agentcli.records.types import Outcome, StageRecord
 from agentcli.registry import own_files
@@ -119,8 +118,11 @@ class LoopPlan(sampling.SamplingPlan):
 
         They make one curve, and its best weights are kept.
         """
-        if self.label is None or begun["run"]["evaluate_every"] is None:
+        every = begun["run"]["evaluate_every"]
+        if every is None:
             return None
+        if self.label is None:
+            return f"run.evaluate_every was {every}, now None"
         before = _evaluated(begun)
         return first_difference(before, _evaluated(plain(self.settings)))
 
@@ -310,17 +312,6 @@ def drop_old(out: Path, newest: int, keep: int, best: int | None) -> bool:
     return dropped
 
 
-def point_to(link: Path, target: Path) -> None:
-    """Makes `link` a symbolic link to `target`, atomically.
-
-    `target` is relative to the link's folder.
-    """
-    temporary = part_of(link)
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(target, target_is_directory=True)
-    os.replace(temporary, link)
-
-
 FALLEN = (
     "warning: success fell below half of its best; try a lower --learning-rate, or more "
     "tasks an iteration"
@@ -343,6 +334,7 @@ async def perform(plan: LoopPlan, session: Session) -> StageRecord:
             f"--overwrite would delete {plan.model}, the model to start from; name "
             "another --model, or another -o"
         )
+    _refuse_fewer(plan)
     session.progress.wait("loading model")
     # Refuse a model without a tokenizer before anything is written.
     load_tokenizer(plan.model, settings.policy.chat_template_kwargs)
@@ -371,6 +363,20 @@ async def perform(plan: LoopPlan, session: Session) -> StageRecord:
         statistics["best"] = best
     counts = {"iterations": len(history)}
     return session.finish(latest=True, statistics=statistics, counts=counts)
+
+
+def _refuse_fewer(plan: LoopPlan) -> None:
+    """Raises UsageError if the loop would end with weights that were deleted."""
+    if plan.settings.run.keep is None:
+        return
+    out, iterations = plan.run.path, plan.settings.run.iterations
+    last = RunDirectory(iteration_folder(out, iterations - 1))
+    if trained(out, iterations)[iterations - 1] and not is_there(last.checkpoint):
+        begun = len(list(out.glob("iteration_*")))
+        raise UsageError(
+            f"run.iterations: {iterations}: the weights of {last.path} were deleted "
+            f"(run.keep); type --iterations {begun} or more"
+        )
 
 
 def _first_owed(plan: LoopPlan) -> int:

@@ -143,12 +143,13 @@ class MergePlan(StagePlan):
 
 def plan(runs: Sequence[Path], out: Path) -> list[MergePlan]:
     """One plan, with output in `out`, for every stage that the runs have shards of."""
-    for run in runs:
+    found = [find_run(run) for run in runs]
+    for run in found:
         if run.resolve() == out.resolve():
             raise UsageError(
                 f"{run} cannot be merged into itself; choose another -o DIR"
             )
-    held = [_shards_in(RunDirectory(find_run(run))) for run in runs]
+    held = [_shards_in(RunDirectory(run)) for run in found]
     plans = []
     for stage in sorted(set[str]().union(*held)):
         for run, shards in zip(runs, held, strict=True):
@@ -177,7 +178,7 @@ def _shards_in(run: RunDirectory) -> dict[str, ShardRun]:
     if not shards:
         raise UsageError(
             f"{run.path}: holds no shard that has ended; go on with --resume, or "
-            f"write one with: agentcli rollout --shard I/N -o {word_of(run.path)}"
+            "write one elsewhere with: agentcli rollout --shard I/N"
         )
     return shards
 

@@ -138,6 +138,7 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
         progress=updates_bar(session.progress, "sft"),
         ready=session.start,
         snapshot=run.snapshot,
+        resumes=not session.invocation.overwrite,
         tracked=tracked,
     )
     training = ImitationTraining(job, plan.entities, plan.dialect_of)

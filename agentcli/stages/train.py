@@ -345,6 +345,7 @@ def perform(
         progress=updates_bar(session.progress, "train"),
         ready=session.start,
         snapshot=run.snapshot,
+        resumes=not session.invocation.overwrite,
         tracked=_tracked(plan, used.train),
     )
     statistics = {"optimizer_carried": plan.carry}

@@ -285,6 +285,16 @@ def test_a_teacher_that_fails_everywhere_is_an_error() -> None:
     assert not Path("out/manifest.json").exists()
 
 
+def test_a_teacher_that_fails_everywhere_takes_no_other_ones_trees_for_its_own() -> None:
+    with ChatServer(teach) as server:
+        assert annotate(server, "out").exit_code == 0
+    before = Path("out/manifest.json").read_bytes()
+    with ChatServer(lambda body, before: teach(body, before) if before == 0 else Answer(status=400)) as server:
+        result = annotate(server, "out", "--overwrite", "--set", "policy.max_tokens=99")
+    assert (result.exit_code, "no trajectory" in result.stderr) == (1, True)
+    assert Path("out/manifest.json").read_bytes() == before
+
+
 def keep_lines(run: str, count: int) -> None:
     path = Path(run, "trees.jsonl")
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:count]))

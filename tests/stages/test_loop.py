@@ -9,7 +9,7 @@ import pytest
 from agentcli.evaluation.record import EvaluationSummary, LoopMetrics, Rate, figures
 from agentcli.evaluation.summary import summarise
 from agentcli.records.files import read_json, read_records, sha256_file
-from agentcli.records.runs import RunDirectory
+from agentcli.records.runs import RunDirectory, point_to
 from agentcli.records.settings import Settings
 from agentcli.records.types import Episode, Outcome, StageRecord
 from agentcli.stages.loop import (
@@ -18,7 +18,6 @@ from agentcli.stages.loop import (
     has_fallen,
     is_rolled_out,
     iteration_folder,
-    point_to,
     trained,
 )
 from agentcli.stages.train import trained_in
@@ -186,6 +185,17 @@ def test_a_loop_goes_on_without_dropped_weights_and_writes_lost_metrics_again() 
     ended(*[word if word != "3" else "4" for word in EVALUATED], "--resume")
     assert lines_of("loop")[:3] == lines
     assert "iteration_003" in weights_of("loop")
+
+
+def test_a_loop_goes_on_evaluating_and_with_as_many_iterations() -> None:
+    """Otherwise its best weights would be deleted, or its link to the newest would lead nowhere."""
+    kept = weights_of("loop")
+    refused(agentcli(*LOOP[:-1], "4", "-o", "loop", "--resume"), 2, names=("run.evaluate_every was 2", "now None"))
+    shutil.rmtree("loop/iteration_000/checkpoint", ignore_errors=True)
+    RunDirectory(Path("loop")).forget_stage("run")
+    fewer = [word if word != "3" else "1" for word in EVALUATED]
+    refused(agentcli(*fewer, "--resume"), 2, names="loop/iteration_000", remedy="--iterations 3")
+    assert set(weights_of("loop")) == set(kept) - {"iteration_000"}
 
 
 def test_a_loop_shows_its_kinds_and_evaluations() -> None:

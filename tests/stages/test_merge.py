@@ -122,6 +122,15 @@ def sampled(out: str, *words: str) -> None:
     succeeded(*WORDS, *words, "-o", out)
 
 
+def test_a_run_is_not_merged_into_itself_whatever_it_is_called(empty_folder: Path) -> None:
+    """A name below runs/ may be left without runs/."""
+    for index in (1, 2):
+        sampled(f"runs/p{index}", "--shard", f"{index}/2")
+    trees = Path("runs/p1/trees.jsonl").read_bytes()
+    refused(agentcli("merge", "p1", "p2", "-o", "runs/p1", "--overwrite"), 2, names="runs/p1", remedy="-o DIR")
+    assert Path("runs/p1/trees.jsonl").read_bytes() == trees
+
+
 def test_a_shard_of_an_evaluation_is_shown_and_read_again(empty_folder: Path) -> None:
     words = ("eval", "--env", "toy_world:ToyWorld", "--policy", "random", "--max-steps", "5", "--shard", "1/2")
     succeeded(*words, "-o", "half")

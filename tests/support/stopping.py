@@ -45,7 +45,9 @@ SFT = {
 }
 
 
-def train(rollout, folder, trees=None, model=None, seed=0, stop=None, optimizer_in=None, reference=None, **given):
+def train(
+    rollout, folder, trees=None, model=None, seed=0, stop=None, optimizer_in=None, reference=None, resumes=True, **given
+):
     """A policy gradient into `folder`, with a snapshot; gives the statistics."""
     job = Job(
         str(model or rollout.model),
@@ -58,6 +60,7 @@ def train(rollout, folder, trees=None, model=None, seed=0, stop=None, optimizer_
         optimizer_out=folder / "optimizer.safetensors",
         progress=stop_after(stop),
         snapshot=folder / "snapshot",
+        resumes=resumes,
     )
     return PolicyTraining(job).train(trees or rollout.trees, rollout.credit)
 

@@ -49,5 +49,7 @@ class Job(Generic[AnySettings]):
     """Folder of the snapshot, written every settings.save_every_updates updates. If it
     contains one, the training resumes from it. The caller deletes it at the end.
     """
+    resumes: bool = True
+    """False: it starts anew, whatever snapshot is there."""
     tracked: Tracked | None = None
     """What trackers get besides metrics; None without trackers."""

@@ -290,7 +290,7 @@ class Snapshots(TrainerCallback):
     training: only a snapshot with the same facts is resumed. Creating this object
     restores weights, moments and scheduler from the snapshot. As a callback of the
     Trainer it restores the random states when the first update begins. If `folder` is
-    None, it does nothing.
+    None, it does nothing. Unless it `resumes`, an existing snapshot is not looked at.
 
     Raises DataError, naming --overwrite, for a snapshot that is damaged or belongs to
     another training.
@@ -303,6 +303,8 @@ class Snapshots(TrainerCallback):
         facts: Facts,
         trained: Trained,
         processes: distributed.Processes,
+        *,
+        resumes: bool = True,
     ) -> None:
         self.path = folder / FILE if folder is not None else None
         self.resumed: SnapshotHeader | None = None
@@ -312,7 +314,7 @@ class Snapshots(TrainerCallback):
         # Random states are stored a row for each process, so their number must match.
         self._facts: Facts = {**facts, "processes": processes.size}
         self._random: dict[str, Tensor] = {}
-        if self.path is not None and is_there(self.path):
+        if resumes and self.path is not None and is_there(self.path):
             self._restore(self.path)
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
@@ -320,6 +322,11 @@ class Snapshots(TrainerCallback):
         if self._random:
             restore_random_state(self._random, self._trained.device)
             self._random = {}
+
+    def forget(self) -> None:
+        """Deletes the snapshot of an earlier training, so that none resumes from it."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
 
     def save(self, update: int, lines: int, counters: dict[str, float]) -> None:
         """Writes a snapshot if one is due. Raises WriteError.

@@ -188,6 +188,7 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
             self.identity,
             trained,
             processes,
+            resumes=job.resumes,
         )
         trainer.add_callback(snapshots)
         fill_gradients(trained.optimizer)
@@ -202,6 +203,8 @@ class TrainingTemplate(ABC, Generic[AnySettings]):
         trainer.recorder = recorder
         if job.ready is not None and processes.main:
             job.ready()
+        if not job.resumes and processes.main:
+            snapshots.forget()
         recorder.begin()
         tracked = job.tracked if processes.main else None
         before = trained.updates_before

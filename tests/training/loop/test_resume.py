@@ -127,6 +127,17 @@ def test_refuses_a_snapshot_of_another_training(rollout, tmp_path, given, differ
     assert left(folder) == before
 
 
+@pytest.mark.parametrize("given", [{}, {"epochs": 1}], ids=["the same", "another"])
+def test_overwriting_begins_anew_whatever_snapshot_is_there(rollout, tmp_path, given):
+    statistics = train(rollout, tmp_path / "whole", **given)
+    stopped(train, rollout, tmp_path / "parts", 4)
+    assert train(rollout, tmp_path / "parts", resumes=False, **given) == statistics
+    assert left(tmp_path / "parts") == left(tmp_path / "whole")
+    shutil.rmtree(tmp_path / "parts/checkpoint")
+    stopped(train, rollout, tmp_path / "parts", 1, resumes=False)
+    assert not (tmp_path / "parts/snapshot" / FILE).exists(), "a resume would go on from an older training"
+
+
 def test_sft_refuses_a_snapshot_of_other_samples_or_shape(rollout, tmp_path):
     given = {"model": str(rollout.model)}
     stopped(sft, rollout, tmp_path, 4, **given)
