@@ -5,13 +5,27 @@ So a test strikes between any two steps by which files are written, replaced and
 a fork of one process, so that the libraries are loaded once.
 """
 
+import gc
+import importlib
 import os
 import signal
 import sys
 from typing import Any
 
+from agentcli.cli.app import main
+
 CHANGES = {"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+
+LIBRARIES = (
+    "agentcli.policies.hf",
+    "agentcli.stages.loop",
+    "agentcli.training.policy_gradient.training",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.qwen2.modeling_qwen2",
+)
+"""What a command with a model imports when it needs it."""
 
 
 def strike_at(number: int) -> None:
@@ -31,8 +45,6 @@ def strike_at(number: int) -> None:
 
 def attempt(number: int) -> None:
     """Runs the command in this process, and ends it."""
-    from agentcli.cli.app import main
-
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     strike_at(number)
     try:
@@ -44,6 +56,11 @@ def attempt(number: int) -> None:
 
 if __name__ == "__main__":
     sys.argv[0] = "agentcli"
+    if "--model" in sys.argv:
+        for name in LIBRARIES:
+            importlib.import_module(name)
+    # Each training collects garbage, and would touch every imported object.
+    gc.freeze()
     for line in sys.stdin:
         process = os.fork()
         if process == 0:
