@@ -92,13 +92,15 @@ def test_a_fork_replays_and_goes_the_same_way(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["java", "engine"])
-def test_kills_at_ten_moments_change_nothing(folder: Path, victim: str) -> None:
+def test_kills_at_five_moments_change_nothing(folder: Path, victim: str) -> None:
+    """Before the first step, in between, before the last one, and twice on the way."""
+
     async def body() -> None:
         task = make_world(SETTINGS).tasks("train")[9]
         async with EnginePool(SETTINGS) as pool:
             undisturbed = await played(pool, await pool.start(task), {})
-            moments = [{number: victim} for number in range(len(ACTIONS))]
-            for kills in (*moments, {1: victim, 5: victim}):
+            for moments in ((0,), (4,), (len(ACTIONS) - 1,), (2, 6)):
+                kills = dict.fromkeys(moments, victim)
                 before = pool.retries
                 assert await played(pool, await pool.start(task), kills) == undisturbed
                 assert pool.retries - before == len(kills)
@@ -125,10 +127,11 @@ def test_a_rollout_killed_at_ten_moments_resumes_to_the_same_bytes(folder: Path)
     environment = as_here() | {"TMPDIR": str(folder)}
     subprocess.run([*command, "-o", "whole"], cwd=folder, env=environment, check=True)
     whole = (folder / "whole" / "trees.jsonl").read_bytes()
+    resumed = [*command, "-o", "cut", "--resume"]
+    trees = folder / "cut" / "trees.jsonl"
+    # In one folder: what a kill spoils is still there at the end.
     for lines in range(10):
-        out = folder / f"cut{lines}"
-        program = subprocess.Popen([*command, "-o", str(out)], cwd=folder, env=environment)
-        trees = out / "trees.jsonl"
+        program = subprocess.Popen(resumed, cwd=folder, env=environment)
         while not java_processes(folder) or (
             lines and (not trees.is_file() or trees.read_bytes().count(b"\n") < lines)
         ):
@@ -137,6 +140,9 @@ def test_a_rollout_killed_at_ten_moments_resumes_to_the_same_bytes(folder: Path)
         program.kill()
         program.wait()
         assert all_end(folder)
-        subprocess.run([*command, "-o", str(out), "--resume"], cwd=folder, env=environment, check=True)
-        assert trees.read_bytes() == whole
+        # Whole lines, and perhaps a part of one.
+        written = trees.read_bytes() if trees.is_file() else b""
+        assert whole.startswith(written)
+    subprocess.run(resumed, cwd=folder, env=environment, check=True)
+    assert trees.read_bytes() == whole
     assert all_end(folder)
