@@ -94,9 +94,9 @@ def rollout_of(method: str, out: str | None = None) -> tuple[str, ...]:
     """The command line that grows two trees of a method."""
     words = ["rollout", *START, "--method", method, "--tasks", "2", "-q", "-o", out or f"runs/{method}"]
     names = rollout_class(method).__struct_fields__
-    for name in ("roots", "copies"):
+    for name in ("roots", "copies", "draws"):
         if name in names:
-            words += [f"--{name}", "2"]
+            words += ["--set", f"rollout.{name}=2"]
     return tuple(words)
 
 

@@ -25,7 +25,7 @@ def toy(
         ),
         prompt=PromptSettings(style="compact"),
         policy=PolicySettings(**{"kind": "random", **policy}),
-        rollout=fitting(method, leaves=3, roots=2, concurrency=concurrency, most_errored=1.0),
+        rollout=fitting(method, leaves=3, roots=2, draws=2, concurrency=concurrency, most_errored=1.0),
         evaluation=evaluation_class(method)(),
     )
 
