@@ -201,7 +201,9 @@ def outcome_of(
         return Outcome.SUCCESS
     # No copy is left to act in.
     if not moment.open:
-        return Outcome.FAILURE
+        # An environment's own time limit is a horizon, too.
+        cut = any(state.observation.end == "truncated" for state in after.states)
+        return Outcome.TRUNCATED if cut else Outcome.FAILURE
     # The horizon comes last: a success in the last step still counts.
     return Outcome.TRUNCATED if len(after.lineage) >= max_steps else None
 

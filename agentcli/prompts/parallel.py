@@ -7,6 +7,7 @@ should act: `<env_i>` is copy i. The tags are the paper's.
 from collections.abc import Collection, Mapping
 
 from agentcli.environments.protocol import Brief, Context, Guiding, World, world_as
+from agentcli.prompts.full import OWN_WORDS, leaves_open
 from agentcli.prompts.protocol import Answer, Message, Moment
 from agentcli.prompts.tagged import Tag, between, find_tags, shown, tag_pattern
 from agentcli.records.faults import one_line
@@ -176,6 +177,8 @@ class ParallelFull(Parallel):
             parts.append(self._last(past, moment))
         elif first.admissible:
             parts.append(self._possible(first, "in every copy"))
+        if any(leaves_open(moment.copies[number - 1]) for number in moment.open):
+            parts.append(OWN_WORDS)
         if moment.unread:
             parts.append(_unreadable(moment.unread))
         if moment.ended:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from agentcli.environments.protocol import Context
+from agentcli.prompts.full import OWN_WORDS
 from agentcli.prompts.parallel import LIMIT, RULES, UNREADABLE, read_parallel, write_parallel
 from agentcli.prompts.protocol import Moment
 from agentcli.prompts.registry import make_dialect
@@ -206,6 +207,13 @@ def test_the_limit_is_told_where_naming_a_copy_beyond_it_fails_the_task() -> Non
     said = LIMIT.format(count=2)
     assert full(limited).replace(f"{said}\n\n", "") == full(several(FRESH, FRESH))
     assert said in full(limited)
+
+
+def test_a_gap_in_an_action_is_said_to_be_filled_in_as_long_as_a_copy_shows_one() -> None:
+    search = msgspec.structs.replace(FRESH, admissible=("search[<your query>]",))
+    assert OWN_WORDS in full(several(search, FRESH))
+    assert OWN_WORDS not in full(several(FRESH, FRESH))
+    assert OWN_WORDS not in full(several(search, FRESH, ended={1}))
 
 
 def test_all_pairs_are_kept_and_the_last_step_has_its_admissible_actions() -> None:

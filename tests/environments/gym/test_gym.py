@@ -1,6 +1,7 @@
 """Worlds of Gymnasium: what is shown, how actions are named, when an episode is won, and that forks are exact."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,9 +11,10 @@ from agentcli.environments.gym.engine import plain, text_of
 from agentcli.environments.protocol import Brief, Context, Engine, Forkable, Observation, Solvable
 from agentcli.environments.registry import make_world
 from agentcli.errors import EngineError
+from agentcli.records.files import read_records
 from agentcli.records.settings import EnvironmentSettings
-from agentcli.records.types import Task
-from command_line import agentcli
+from agentcli.records.types import Outcome, Task, Tree
+from command_line import agentcli, succeeded
 from gymnasium import spaces
 from pools import grow, with_pool
 from refusal import refused
@@ -53,6 +55,13 @@ def test_the_goal_is_a_success_and_a_hole_a_failure() -> None:
 def test_its_own_time_limit_truncates() -> None:
     engine, _ = opened(kwargs={**STILL, "max_episode_steps": 2})
     assert [seen.end for seen in walked(engine, "0", "0")] == [None, "truncated"]
+
+
+def test_a_trajectory_that_the_time_limit_ends_is_truncated_not_failed(empty_folder: Path) -> None:
+    limit = ("--set", "environment.options.kwargs={is_slippery: false, max_episode_steps: 1}")
+    succeeded("rollout", "--env", LAKE, *limit, "--policy", "random", "--tasks", "1", "--leaves", "2", "-q", "-o", "x")
+    (tree,) = read_records(Path("x/trees.jsonl"), Tree)
+    assert [step.outcome for step in tree.steps] == [Outcome.TRUNCATED] * 2
 
 
 @pytest.mark.parametrize(
