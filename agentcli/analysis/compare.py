@@ -6,6 +6,7 @@ truncated file is not a different panel. Whole loops are compared only by cost
 (compare_training.py), because each loop plays its own tasks.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -368,7 +369,7 @@ def unlike_play(summaries: Mapping[str, EvaluationSummary]) -> Iterator[str]:
     By their files. It may be what is asked about, and is no reason to refuse them.
     """
     played = {file: _played(Path(file), one) for file, one in summaries.items()}
-    for name in ("temperature", "max_steps"):
+    for name in ("temperature", "max_steps", "options"):
         values = grouped((of[name], file) for file, of in played.items() if name in of)
         if len(values) > 1:
             of_files = (f"{value} in {files[0]}" for value, files in values.items())
@@ -389,7 +390,10 @@ def _played(file: Path, summary: EvaluationSummary) -> dict[str, str]:
         run = RunDirectory(file.absolute().parents[1])
         record = run.finished(f"evaluation/{file.stem}")
         if record is not None:
-            told["max_steps"] = str(record.settings["environment"]["max_steps"])
+            environment = record.settings["environment"]
+            told["max_steps"] = str(environment["max_steps"])
+            # Not every world names in its tasks' ids which games its options make.
+            told["options"] = json.dumps(environment["options"], sort_keys=True)
     return told
 
 

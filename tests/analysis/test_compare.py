@@ -154,6 +154,18 @@ def test_unlike_temperatures_and_horizons_are_noted(runs: tuple[Path, Path]) -> 
     assert not list(unlike_play({"x/evaluation/L0.jsonl": warm, "y/evaluation/L0.jsonl": warm}))
 
 
+def test_other_options_of_a_world_are_noted(runs: tuple[Path, Path]) -> None:
+    """Two worlds may give their games the same ids, as ALFWorld's do whatever clutter its rooms have."""
+    for run, task in zip(runs, ("train/98", "train/99"), strict=True):
+        settings = toy(evaluation={"label": "short"})
+        options = {**settings.environment.options, "fault": "raise", "fault_tasks": [task], "fault_action": "look"}
+        world = msgspec.structs.replace(settings.environment, options=options)
+        evaluate(msgspec.structs.replace(settings, environment=world), run)
+    answer = agentcli("compare", *map(str, runs), "--label", "short")
+    assert "evaluations are unlike: options is {" in answer.stderr
+    assert all(task in answer.stderr for task in ("train/98", "train/99"))
+
+
 def test_evaluations_of_weights_that_were_trained_anew_are_noted(runs: tuple[Path, Path]) -> None:
     run = RunDirectory(runs[1])
     evaluated = run.load_manifest().stages["evaluation/test"]

@@ -124,9 +124,10 @@ class AlfworldEngine(ABC):
 
     @abstractmethod
     def step(self, action: str) -> Observation:
-        """TextWorld's answer to any text.
+        """TextWorld's answer to any text, in lower case as all its actions are.
 
-        `accepted` is False for what was not among the actions before.
+        The papers' releases write it so before TextWorld gets it. `accepted` is False
+        for what was not among the actions before.
         """
 
     @abstractmethod
@@ -172,6 +173,7 @@ class StockEngine(AlfworldEngine):
     def step(self, action: str) -> Observation:
         """TextWorld itself answers."""
         listed = _listed(self._state)
+        action = action.lower()
         self._state, reward, _ = self._environment.step(action)
         accepted, looked = judge(action.strip(), listed, self._state.feedback)
         return self._observe(float(reward), accepted=accepted, looked=looked)
@@ -257,7 +259,7 @@ class FastEngine(AlfworldEngine):
     def step(self, action: str) -> Observation:
         """Walks on in the graph of states."""
         state, _ = self.snapshot()
-        self._now = state.game.step(state, action)
+        self._now = state.game.step(state, action.lower())
         return self._now[1]
 
     def snapshot(self) -> Moment:

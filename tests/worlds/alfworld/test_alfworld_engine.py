@@ -249,6 +249,15 @@ def test_wrong_settings_and_missing_files_are_named(tmp_path: Path, files: list[
     refused(lambda: FastEngine(locate).start(file_task(path)), 3, names=("torn.tw-pddl", "pddl_problem"))
 
 
+def test_capitals_are_read_as_the_papers_releases_read_them(files: list[Path]) -> None:
+    for made in (FastEngine, StockEngine):
+        engine = made(locate)
+        engine.start(file_task(files[1]))
+        for action in ("Look", "INVENTORY"):
+            loud = engine.step(action)
+            assert (loud.accepted, loud.text) == (True, engine.step(action.lower()).text)
+
+
 def test_a_library_without_snapshots_is_refused_and_stock_has_none(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
