@@ -334,7 +334,8 @@ async def perform(plan: LoopPlan, session: Session) -> StageRecord:
             f"--overwrite would delete {plan.model}, the model to start from; name "
             "another --model, or another -o"
         )
-    _refuse_fewer(plan)
+    if session.resumed:
+        _refuse_fewer(plan)
     session.progress.wait("loading model")
     # Refuse a model without a tokenizer before anything is written.
     load_tokenizer(plan.model, settings.policy.chat_template_kwargs)

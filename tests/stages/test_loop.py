@@ -196,6 +196,8 @@ def test_a_loop_goes_on_evaluating_and_with_as_many_iterations() -> None:
     fewer = [word if word != "3" else "1" for word in EVALUATED]
     refused(agentcli(*fewer, "--resume"), 2, names="loop/iteration_000", remedy="--iterations 3")
     assert set(weights_of("loop")) == set(kept) - {"iteration_000"}
+    ended(*fewer, "--overwrite")
+    assert weights_of("loop") == ["iteration_000"]
 
 
 def test_a_loop_shows_its_kinds_and_evaluations() -> None:
